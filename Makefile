@@ -10,7 +10,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 help:  ## list every target
 	@sed -n 's/^\([a-z0-9-]*\):.*##  *\(.*\)/\1|\2/p' Makefile | awk -F'|' '{ printf "%-12s %s\n", $$1, $$2 }'
 
-.PHONY: help demo sf1 test test-all mutants lint format bench paper paper-quick docs dist sbom audit lock clean
+.PHONY: help demo sf1 test test-all pytest mutants lint format bench paper paper-quick docs dist sbom audit lock clean
 
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
@@ -52,11 +52,17 @@ demo: $(BIN)/.user  ## tables of 100,000 made-up persons from check to report, i
 sf1: $(BIN)/.installed  ## the SF1 workload: its size, the error of the plain strategies and of a selected one
 	$(BIN)/python -m examples.sf1
 
-test: lint  ## everything that must hold before a change lands
-	$(BIN)/python -m pytest -n auto -q
+# Python keeps what it compiles, whatever the environment says, because the tests start a hundred processes.
+test test-all: export PYTHONDONTWRITEBYTECODE =
+PYTEST = $(BIN)/python -m pytest -n auto --dist worksteal -q
+test: $(BIN)/.installed  ## everything that must hold before a change lands
+	$(MAKE) --no-print-directory --jobs=2 lint pytest
+
+pytest: $(BIN)/.installed
+	$(PYTEST)
 
 test-all: lint $(BIN)/.referee  ## the same and the slow tests: statistical ones, the referee, and PostgreSQL if it is installed
-	HDMM_EXAMPLES=all $(BIN)/python -m pytest -n auto -q -rs -m ''
+	HDMM_EXAMPLES=all $(PYTEST) -rs -m ''
 
 mutants: $(BIN)/.installed  ## a fixed sample of small changes to the private path; the tests must notice every one
 	$(BIN)/python -m tests.mutants

@@ -25,10 +25,10 @@ from benchmarks.workloads import up_to_k_way
 from hdmm import AllRange, Domain, Workload
 from hdmm.matrix import Array, Matrix, diagonal
 from hdmm.select.minimize import minimize
+from hdmm.select.opt_0 import grid_rows, varied
 from hdmm.select.opt_m import opt_m
 from hdmm.select.problem import Problem
 from hdmm.select.search import Search
-from hdmm.select.starts import grid_rows, varied
 from hdmm.select.theta import DenseTheta
 
 N = 256

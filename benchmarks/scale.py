@@ -41,7 +41,7 @@ from hdmm.matrix import Eye
 from hdmm.noise import ReleaseKey
 from hdmm.privacy.guarantee import Noise
 from hdmm.select.opt_x import opt_x
-from hdmm.select.restart import Operator
+from hdmm.select.search import Operator
 from hdmm.strategy.axis import axis_of
 from hdmm.strategy.slabs import exact_answers, kron_slabs
 

@@ -56,7 +56,7 @@ def shuffled(n: int) -> Workload:
 
 T, P, R = Total(), Prefix(), AllRange()
 ONE = Identity()
-K_WAY = ("4752", "1.921e6", "1.0787e8", "1.967e9", "1.151e10", "2.088e10", "2.218e10", "2.236e10")
+K_WAY = ("4752", "1.921e6", "1.0787e8", "1.967e9", "1.151e10", "2.0758e10", "2.1888e10", "2.2029e10")
 
 ROWS = [
     Row("AllRange 128", line(128, R), "4.752", 4.754),

@@ -17,7 +17,7 @@ CHAPTERS = {
     "Which counts matter": f"Workload Product PredicateSet {' '.join(SETS)} sql",
     "What to measure": "optimize Plan load_plan Strategy baselines matrix",
     "Error before any data": "expected_error rmse query_variance unit_error supports lower_bound",
-    "What it may cost": "PureDP ZCDP ApproxDP Noise Unit Ledger Receipt",
+    "What it may cost": "PureDP ZCDP GaussianDP ApproxDP Noise Unit Ledger Receipt",
     "Data": "from_table from_array from_chunks Data",
     "Past one machine": "engines",
     "Releases and answers": "Release ChunkedRelease load_release load_chunked combine Known Answers Table",

@@ -26,6 +26,11 @@ def line(n: int, predicates: PredicateSet) -> Build:
     return lambda: {"all": Workload.product(Domain({"x": n}), x=predicates)}
 
 
+def one_count() -> Tables:
+    """The number of rows."""
+    return {"all": Workload.marginals(Domain({"x": 2}), k=0)}
+
+
 def marginals(sizes: Sequence[int], k: int | Sequence[int]) -> Build:
     """All marginals on k attributes, or on as many as k lists."""
     return lambda: {"all": Workload.marginals(numbered(sizes), k=k)}

@@ -52,7 +52,14 @@ from hdmm.describe.predicates import (
     Weighted as Weighted,
     Width as Width,
 )
-from hdmm.privacy.guarantee import ZCDP as ZCDP, ApproxDP as ApproxDP, Noise as Noise, PureDP as PureDP, Unit as Unit
+from hdmm.privacy.guarantee import (
+    ZCDP as ZCDP,
+    ApproxDP as ApproxDP,
+    GaussianDP as GaussianDP,
+    Noise as Noise,
+    PureDP as PureDP,
+    Unit as Unit,
+)
 from hdmm.describe.product import Product as Product
 from hdmm.publication.publish import Publication as Publication, publish as publish
 from hdmm.measure.release import Release as Release, load_release as load_release

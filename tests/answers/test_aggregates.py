@@ -34,6 +34,7 @@ from hdmm import (
 )
 from hdmm.answers.evaluate import evaluated
 from hdmm.answers.margins import half_width
+from hdmm.base.numbers import LEVEL
 from hdmm.baselines import laplace
 from hdmm.matrix import to_dense
 from hdmm.measure.measure import measure
@@ -103,7 +104,7 @@ def test_targets_of_sums_are_in_their_own_units() -> None:
     plan = hdmm.optimize(tables, targets={"sum": 1000}, restarts=1, time_limit=2)
     privacy = plan.privacy_for()
     stddev = plan.measure(from_array(domain, np.ones(100, int)), privacy, ledger=None).answer(tables["sum"]).stddev
-    assert half_width(float(stddev[0]), 0.95, Noise.LAPLACE) == pytest.approx(1000, rel=0.01)
+    assert half_width(float(stddev[0]), LEVEL, Noise.LAPLACE) == pytest.approx(1000, rel=0.01)
 
 
 def test_what_has_no_numbers_is_not_summed() -> None:
@@ -273,6 +274,12 @@ def test_an_attribute_of_one_value_has_its_mean_and_median() -> None:
     np.testing.assert_allclose(stddev, 0, atol=1e-6)
 
 
+def test_a_mean_of_ones_is_not_a_count() -> None:
+    (statement,) = parse(DOMAIN, "SELECT AVG(1) FROM t")
+    assert not statement.counted
+    assert numbers(released(COUNTS), statement)[0] == [1]
+
+
 # Ratios
 
 
@@ -348,7 +355,7 @@ def test_the_change_between_two_releases_adds_their_variances() -> None:
     change = first - second
     np.testing.assert_allclose(change.values, first.values - second.values)
     np.testing.assert_allclose(change.stddev, np.hypot(first.stddev, second.stddev))
-    np.testing.assert_allclose(change.interval()[1] - change.values, half_width(change.stddev, 0.95, Noise.LAPLACE))
+    np.testing.assert_allclose(change.interval()[1] - change.values, half_width(change.stddev, LEVEL, Noise.LAPLACE))
     with pytest.raises(WorkloadError, match="one release"):
         first - first
     with pytest.raises(WorkloadError, match="different workloads"):
@@ -397,6 +404,8 @@ def test_quantiles_by_group_from_one_measurement() -> None:
         assert row == np.quantile(ages, float(q or 0), method="inverted_cdf")
     one = release.quantile("age")
     assert (one.attributes, len(one)) == ((), 1)
+    with pytest.raises(WorkloadError, match="The quantile 1 is not between 0 and 1"):
+        release.quantile("age", 1)
 
 
 def test_more_of_a_quantile_is_never_less() -> None:

@@ -12,6 +12,7 @@ import hdmm
 from hdmm import ZCDP, AllRange, ApproxDP, Domain, Identity, Prefix, PureDP, Table, Unit, Workload
 from hdmm.answers.margins import Reliability
 from hdmm.answers.table import Forecast
+from hdmm.base.numbers import LEVEL
 from hdmm.measure.accuracy import margins
 from hdmm.strategy.lattice import Lattice
 from tests.support.labels import labelled
@@ -186,7 +187,7 @@ def test_the_margins_of_a_plan_meet_the_targets_at_its_least_privacy(noise: str)
     assert records(chart, 3) == [{"name": "one", "y": 20.0}]
     privacy = type(least)(max(x for _, x in drawn))
     lattice = Lattice.of(plan.strategy, plan.noise, workload=plan.goal.workload)
-    there = margins(plan.goal, lattice, privacy, level=0.95, unit=Unit())
+    there = margins(plan.goal, lattice, privacy, level=LEVEL, unit=Unit())
     assert drawn["free", max(x for _, x in drawn)] == pytest.approx(there["free"], rel=1e-3)
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from hdmm import Workload, load_release, load_spec, publish
 from hdmm.apps.cli import run
+from hdmm.base.numbers import LEVEL
 from tests.support.spec_cases import SPEC, planned, prepared
 
 Captured = pytest.CaptureFixture[str]
@@ -129,7 +130,7 @@ def test_an_unsupported_query_lists_what_was_measured(published: Path, capsys: C
     ("arguments", "code", "words"),
     [
         (["show", "{out}", "P13"], 1, "neither a published table nor a list of columns"),
-        (["show", "{out}", "P12", "--level", "0.5"], 1, "published with intervals of 0.95"),
+        (["show", "{out}", "P12", "--level", "0.5"], 1, f"published with intervals of {LEVEL}"),
         (["show", "nowhere", "P12"], 1, "There is no release in nowhere"),
         (["query", "{out}", "SELECT COUNT(*) FROM t", "--csv", "--json"], 2, "one table"),
         (["query", "{out}", "SELECT COUNT(*) FROM t; SELECT COUNT(*) FROM t", "--csv"], 2, "one table"),

@@ -216,7 +216,7 @@ def test_a_terminal_is_asked_for_names_values_and_tables(
     asked = answering(monkeypatch, *answers)
     assert run(["init"]) == 0
     out = capsys.readouterr().out
-    assert "'M,F' is no list of values." in out
+    assert "'M,F' is not a list of values." in out
     assert "sex is there already." in out
     assert "'agee' is not a column; there are sex, age, hh income, ok. Did you mean 'age'?" in out
     assert len(asked) == len(answers)
@@ -251,3 +251,12 @@ def test_the_questions_in_a_real_terminal(folder: Path) -> None:
     assert process.returncode == 0
     assert b"Values of sex" in shown
     assert load_spec("hdmm.toml").domain["sex"].labels == ("M", "F")
+
+
+@pytest.mark.parametrize(("columns", "tables"), [("sex,labels,M|F\n", 1), ("sex,labels,M|F\nage,integers,0..9\n", 2)])
+def test_a_first_specification_may_be_for_rows(folder: Path, columns: str, tables: int) -> None:
+    """`hdmm rows` makes rows that serve many uses from the tables of every attribute and every pair of them."""
+    Path("dictionary.csv").write_text(f"name,type,values\n{columns}")
+    assert run(["init", "rows.toml", "--from", "dictionary.csv", "--rows", "--quiet"]) == 0
+    names = [query.name for query in load_spec("rows.toml").tables]
+    assert {name.partition("_")[0] for name in names} == set(["singles", "pairs"][:tables])

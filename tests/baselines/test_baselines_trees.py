@@ -32,9 +32,9 @@ from hdmm.baselines.hb import branching, height
 from hdmm.matrix import Haar, to_dense
 from hdmm.measure.measure import measure
 from hdmm.reconstruct.least_squares import in_unit_noise
-from hdmm.strategy.axis_groups import AxisGroups
+from hdmm.strategy.axis_groups import AxisGroups, Tabulated
 from hdmm.strategy.blocks import stacked_blocks
-from hdmm.strategy.class_form import ClassForm, Tabulated
+from hdmm.strategy.class_form import ClassForm
 from hdmm.strategy.grid import Grid, grid_blocks
 from tests.support import brute
 from tests.support.effort import examples

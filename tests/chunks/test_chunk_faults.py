@@ -12,6 +12,7 @@ import resource
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -270,6 +271,18 @@ def test_the_space_that_is_asked_for_is_what_is_taken(tmp_path: Path, monkeypatc
     taken.append(sum(512 * path.stat().st_blocks for path in (tmp_path / "chunks").rglob("*") if path.is_file()))
     release.answer(TABLES)
     assert max(taken) <= release.bytes_needed <= 4 * max(taken)
+
+
+def test_every_file_of_the_record_may_take_one_block_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    release = released(here(tmp_path, chunk_bytes=LEAST), None)
+    arrays = len(list((tmp_path / "chunks" / "release").glob("*.npy")))
+    assert arrays == 2
+    monkeypatch.setattr(type(release.layout), "bytes_needed", lambda *_: 0)
+    needed: list[int] = []
+    for block in (512, 4096):
+        monkeypatch.setattr(os, "statvfs", lambda _, block=block: SimpleNamespace(f_frsize=block))
+        needed.append(release.bytes_needed)
+    assert needed[1] - needed[0] == (arrays + 1) * (4096 - 512)
 
 
 def test_a_folder_that_holds_a_release_keeps_it(tmp_path: Path) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Iterator, Sequence
+from fnmatch import fnmatch
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hdmm import FileError, from_array, from_chunks
-from hdmm.chunks.chunk_files import read_chunk, width_of, write_chunk
-from hdmm.measure.chunked_release import load_chunked
+from hdmm.chunks.chunk_files import clear, read_chunk, width_of, write_chunk, write_whole
+from hdmm.measure.chunked_release import _noise_width, load_chunked
 from hdmm.measure.plan import Plan
+from hdmm.privacy.guarantee import Noise
 from tests.engines.test_engines import (
     CHUNK,
     DOMAIN,
@@ -46,6 +50,30 @@ def test_a_chunk_is_read_as_it_was_written(tmp_path_factory: Any, numbers: list[
     path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     with pytest.raises(FileError, match="was altered"):
         read_chunk(path, digest, columns)
+
+
+def test_narrower_integers_are_written_as_wider_ones_are(tmp_path: Path) -> None:
+    array = np.array([[1, 2], [3, 2**30], [4, 5], [6, 7], [8, 9], [10, 11]], dtype=np.int32)
+    digest = write_chunk(tmp_path / "chunk", array)
+    assert digest == write_chunk(tmp_path / "wide", array.astype(np.int64))
+    assert np.array_equal(read_chunk(tmp_path / "chunk", digest, 2), array)
+
+
+def test_a_chunk_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda opened: sizes.append(os.fstat(opened).st_size))
+    write_whole(tmp_path / "chunk", [b"one", b"three"])
+    write_whole(tmp_path / "again", [b"one"], lasting=False)
+    assert sizes == [8]
+
+
+def test_what_another_process_has_removed_is_no_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("tiles-0", "tiles-1", "noise-0"):
+        (tmp_path / name).touch()
+    found = [*tmp_path.glob("*"), tmp_path / "tiles-2"]
+    monkeypatch.setattr(Path, "glob", lambda _, pattern: [path for path in found if fnmatch(path.name, pattern)])
+    clear(tmp_path, "tiles")
+    assert [path.name for path in tmp_path.iterdir()] == ["noise-0"]
 
 
 @pytest.mark.parametrize(("scale", "width"), [(3, 1), (300, 2), (2**24, 4), (2**40, 8)])
@@ -108,3 +136,11 @@ def test_float32_moves_answers_by_much_less_than_noise(plan: Plan, tmp_path: Pat
     assert not np.array_equal(answers.values, exact.values)
     less = sum(len(content) for name, content in written(release.engine).items() if "estimates" in name)
     assert less < 0.7 * taken  # each chunk has a digest of 32 bytes besides
+
+
+def test_room_is_taken_for_noise_of_32_times_its_scale() -> None:
+    """The scale of Gaussian noise is given by its variance."""
+    for power in (10, 20, 30):
+        width = width_of(32 << power)
+        assert _noise_width(Fraction(2**power), Noise.LAPLACE) == width
+        assert _noise_width(Fraction(4**power), Noise.GAUSSIAN) == width

@@ -72,7 +72,7 @@ def test_a_publication_that_failed_is_resumed_from_its_chunks(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("hdmm.publication.publish.FORMATS", [replace(FORMATS[0], write=fails)])
+        patch.setattr("hdmm.publication.files.FORMATS", [replace(FORMATS[0], write=fails)])
         assert run([*RELEASE, *FOLDER]) == 1
     spec = load_spec("people.toml")
     left = Ledger(spec.ledger.path, dataset=spec.data.dataset).remaining
@@ -94,7 +94,7 @@ def test_the_command_that_is_said_to_resume_does(
         raise failure
 
     with monkeypatch.context() as patch:
-        patch.setattr("hdmm.publication.publish.FORMATS", [replace(FORMATS[0], write=fails)])
+        patch.setattr("hdmm.publication.files.FORMATS", [replace(FORMATS[0], write=fails)])
         options = ["--scheduler", "tcp://there:8786", "--unencrypted"]
         assert run([*RELEASE, "--engine-folder", "kept here", *options]) != 0
     said = " ".join(capsys.readouterr().err.split())

@@ -11,7 +11,7 @@ import pytest
 
 from hdmm import DataError, Domain, from_table
 from hdmm.data import counting
-from hdmm.data.counting import Cover, count, counting_order
+from hdmm.data.counting import Cover, count, counting_order, covered, groupings
 
 SHAPES = [
     (3,),
@@ -59,6 +59,25 @@ def test_marginals_are_plain_counts(shape: tuple[int, ...], rows: int) -> None:
         assert found.dtype == np.int64
 
 
+def test_neighbours_share_a_count_of_few_cells() -> None:
+    domain = Domain({"a": 10, "b": 10, "c": 2**16})
+    assert covered(domain, [(0,), (1,), (2,), (0, 2), (0,)]) == [
+        Cover((0, 1), ((0,), (1,))),
+        Cover((2,), ((2,),)),
+        Cover((0, 2), ((0, 2), (0,))),
+    ]
+
+
+def test_a_database_groups_by_few_attributes_at_once() -> None:
+    """Large marginals come first, so that small ones are sums of theirs; others share a grouping of few cells."""
+    assert groupings(Domain({"a": 1000, "b": 500, "c": 2000}), [(0,), (0, 2), (1,)]) == [(0, 2), (1,)]
+    assert groupings(Domain({"a": 1000, "b": 500, "c": 2000}), [(0,), (1,), (1,)]) == [(0, 1)]
+    assert groupings(Domain({"a": 10, "b": 400, "c": 1000, "d": 100}), [(0,), (0, 2), (1, 3)]) == [(1, 3), (0, 2)]
+    many = Domain({f"a{i}": 2**11 for i in range(17)})
+    assert sorted(groupings(many, [(i,) for i in range(16)])) == [(i,) for i in range(16)]
+    assert groupings(many, [(i,) for i in range(17)]) == [tuple(range(17))]
+
+
 @pytest.mark.parametrize("few", [8, 0])
 def test_marginals_of_a_cover_are_its_sums(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether the cover is small, which one routine sums, or large, which another does."""
@@ -89,8 +108,11 @@ def test_slabs_of_any_size_add_up(monkeypatch: pytest.MonkeyPatch, kept: int) ->
         for start, stop in itertools.pairwise(cuts)
     ]
     wanted = [(0, 1, 2), (0, 2), (0, 1), (1, 2), (), (0, 1, 2)]
-    for axes, found in zip(wanted, count(domain, [Cover(b, (b,)) for b in wanted], lambda: slabs), strict=True):
+    asked: list[int] = []
+    counts = count(domain, [Cover(b, (b,)) for b in wanted], lambda: asked.append(1) or slabs)
+    for axes, found in zip(wanted, counts, strict=True):
         np.testing.assert_array_equal(found, plain(shape, columns, axes))
+    assert len(asked) == (1 if kept else len(wanted))
 
 
 @pytest.mark.parametrize("codes", [np.array([0, 3], np.uint8), np.array([0, -1], np.int8)], ids=str)
@@ -99,3 +121,12 @@ def test_a_code_beyond_its_attribute_is_refused(codes: np.ndarray) -> None:
     slab = {0: codes}
     with pytest.raises(DataError, match="fault in hdmm"):
         list(count(Domain({"a": 3}), [Cover((0,), ((0,),))], lambda: [slab]))
+
+
+def test_rows_of_cells_that_come_several_times_add_up_exactly() -> None:
+    """Beyond the integers that floats distinguish; and of no cells there are none."""
+    parts = [(np.array([5, 1]), np.array([2, 2**60])), (np.array([1]), np.array([1]))]
+    cells, rows = counting._summed(parts)
+    assert (cells.tolist(), rows.tolist()) == ([1, 5], [2**60 + 1, 2])
+    for found in (cells, rows, *counting._summed([])):
+        assert found.dtype == np.int64

@@ -91,3 +91,17 @@ def test_names_are_checked_before_data_are_read() -> None:
     for names, message in ((["agee"], "Did you mean 'age'"), ("age", r"\['age'\]"), (["b", "b"], "twice")):
         with pytest.raises(DomainError, match=message):
             data.marginals([["b"], names])
+
+
+def test_a_histogram_shows_neither_counts_nor_marks() -> None:
+    shown = repr(from_array(Domain({"a": 2}), [123456789, 5]))
+    assert shown.startswith("Histogram(domain=")
+    assert not any(word in shown for word in ("123456789", "_x", "rows_of"))
+
+
+def test_no_sum_of_counts_wraps_however_many_slabs_it_takes() -> None:
+    """S2: 2²⁶ cells of 2³⁸ rows are 2⁶⁴ together."""
+    counts = np.broadcast_to(np.int64(2**38), (2**13, 2**13))
+    data = from_array(Domain({"a": 2**13, "b": 2**13}), counts, rows_bound=2**38)
+    assert data.marginal([]).tolist() == 2**38
+    assert (data.marginal(["b"]) == 2**38).all()

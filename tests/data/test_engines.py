@@ -25,6 +25,7 @@ import pytest
 import hdmm
 from hdmm import DataError, Domain, from_table
 from hdmm.data.engines import database, sqlite
+from hdmm.data.engines import duckdb as engines
 from hdmm.data.engines.duckdb import open_duckdb
 from hdmm.data.engines.sqlite import open_sqlite
 from hdmm.publication.spec import load_spec
@@ -142,6 +143,14 @@ def test_one_file_is_read_twice_at_once(file: Path) -> None:
                 connection.execute("SET enable_external_access = true")
             with pytest.raises(duckdb.Error):
                 connection.execute("CREATE TABLE more (a INTEGER)")
+
+
+def test_a_file_that_is_open_with_other_locked_settings_is_refused(file: Path) -> None:
+    """All connections to a file share their settings, and these can no longer be set to ours."""
+    with closing(duckdb.connect(file, read_only=True, config=engines._AT_START)) as held:
+        held.execute("SET lock_configuration = true")
+        with pytest.raises(DataError, match="may write temporary files, read other files"):
+            open_duckdb(file)
 
 
 AT_A_PROMPT = """
@@ -276,3 +285,9 @@ def test_urls_that_would_open_something_else_are_refused(source: str, message: s
     spec = write_spec(tmp_path, of_table(source, "t"))
     with pytest.raises(DataError, match=message):
         open_data(load_spec(spec))
+
+
+def test_a_table_of_ibis_shows_itself_alone() -> None:
+    shown = repr(database.IbisTable(ibis.memtable(pa.table({"a": [0, 1, 1]}))))
+    assert shown.startswith("IbisTable(table=")
+    assert not any(word in shown for word in ("may_fetch", "gives_batches", "engine"))

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable
 from datetime import date, datetime, time
 from decimal import Decimal
+from functools import cache
 from pathlib import Path
 
 import ibis
@@ -25,11 +26,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hdmm import Bins, DataError, Domain, Integers, Labels, from_table
+from hdmm.data.engines import database
+from hdmm.data.engines.duckdb import memory_backend
 from hdmm.describe.values import Values
 from tests.data.test_sources import (
     pytestmark,  # noqa: F401 (read by pytest)
 )
 from tests.support.effort import examples
+
+_ONE_BACKEND = cache(memory_backend)
+
+
+@pytest.fixture(autouse=True)
+def one_backend(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables in memory with Ibis share a database, because opening one for each would take most of the time."""
+    monkeypatch.setattr(database, "memory_backend", _ONE_BACKEND)
 
 
 def dates(raw: bytes) -> pd.DataFrame:

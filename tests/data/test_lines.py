@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from hdmm import DataError, Domain, Integers, Labels, from_table
 from hdmm.data.records import Records
 from hdmm.data.sources import csv_lines as lines
+from tests.support.effort import examples
 
 DOMAIN = Domain({"sex": Labels(["M", "F", ""], outside="other"), "age": Integers(0, 9)})
 WANTED = [["sex", "age"], ["sex"], ["age"], []]
@@ -39,9 +40,7 @@ WHOLE = st.tuples(
     st.sampled_from(["M", "F", "", "x"]),
     st.integers(-1, 10).map(str),
 )
-FILES = settings(
-    deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+FILES = settings(examples(150), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
 @pytest.fixture(autouse=True)

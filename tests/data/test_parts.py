@@ -19,6 +19,7 @@ import pytest
 
 from hdmm import DataError, Domain, Integers, Ledger, PureDP, Strategy, from_table
 from hdmm.data.engines import duckdb, engine, persons
+from hdmm.data.engines import duckdb as duckdb_engine
 from hdmm.data.engines.database import IbisTable
 from hdmm.data.engines.duckdb import DUCKDB, DuckDB, memory_of, parts_of_people
 from hdmm.data.engines.expressions import Packing
@@ -152,6 +153,14 @@ def test_the_memory_of_duckdb_is_its_limit(limit: str) -> None:
     backend.raw_sql(f"SET memory_limit = '{limit}'")
     stated = float(limit.rstrip("GMiB")) * {"MB": 1e6, "GB": 1e9, "GiB": 2**30}[limit.lstrip("0123456789.")]
     assert memory_of(backend.con) == pytest.approx(stated, rel=0.1)
+
+
+def test_every_unit_of_memory_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DuckDB states its limit in any of them; one that is unknown is too large to matter."""
+    sizes = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "PiB": float("inf")}
+    for unit, size in sizes.items():
+        monkeypatch.setattr(duckdb_engine, "_settings", lambda _, name, unit=unit: {name: f"2.5 {unit}"})
+        assert memory_of(ibis.duckdb.connect().con) == 2.5 * size
 
 
 @pytest.mark.slow

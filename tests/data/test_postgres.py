@@ -255,7 +255,7 @@ def test_choices_are_fair_and_the_key_is_in_no_log(backend: Any, url: str) -> No
     first, second = (each.marginal(["a"]) for each in data)
     for counts in (first, second):
         assert counts.sum() == n
-        assert np.all(np.abs(counts - n / 4) < 5 * np.sqrt(n * 3 / 16))
+        assert np.all(np.abs(counts - n / 4) < 6 * np.sqrt(n * 3 / 16))
     assert first.tolist() != second.tolist()
     np.testing.assert_array_equal(data[0].marginal(["a"]), first)
     assert isinstance(data[0], Records)

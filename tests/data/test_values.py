@@ -30,7 +30,7 @@ from tests.data.test_sources import confined, pytestmark  # noqa: F401 (the latt
 from tests.describe.test_domain import AWKWARD, KINDS, NUMBERS
 from tests.support.effort import examples
 
-FILES = settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FILES = settings(examples(30), suppress_health_check=[HealthCheck.function_scoped_fixture])
 TEXT = st.one_of(
     st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=6),
     st.sampled_from(

@@ -30,7 +30,9 @@ from hdmm.describe.predicates import PREDICATE_SETS, Union
 from hdmm.io.codec import decode, encode
 from hdmm.matrix import diagonal, to_dense, total, trace
 from tests.support import brute
-from tests.support.strategies import PLAIN, predicate_sets
+from tests.support.pages import ROOT
+from tests.support.plain_sets import PLAIN
+from tests.support.strategies import predicate_sets
 
 
 @given(st.data(), st.integers(1, 9))
@@ -50,6 +52,19 @@ def test_every_kind_of_set_is_drawn() -> None:
     other_tests = {Groups, Amounts, SumAtMost, DifferenceAtMost}  # of levels, sums and pairs of attributes
     assert set(PLAIN) | of_others | other_tests == set(PREDICATE_SETS)
     assert {kind.__name__ for kind in PREDICATE_SETS if kind is not Union} <= set(hdmm.__all__)
+    guide = (ROOT / "docs/guide/tables.md").read_text()
+    assert not [kind for kind in PREDICATE_SETS if kind is not Union and f"| `{kind.__name__}(" not in guide]
+
+
+@given(st.data(), st.integers(1, 9))
+def test_a_place_is_an_end_of_its_predicate(data: st.DataObject, n: int) -> None:
+    """Charts put a predicate there: at the range that it is, or at the value up to which it counts."""
+    predicates = data.draw(predicate_sets(n))
+    places = list(predicates.places(n))
+    assert len(places) in (0, predicates.count(n))
+    for row, (low, high) in zip(brute.rows(predicates, n), places, strict=False):
+        inside = np.flatnonzero(row).tolist()
+        assert not inside or low == high in (inside[0], inside[-1]) or (low, high) == (inside[0], inside[-1])
 
 
 @given(st.data(), st.integers(1, 9))

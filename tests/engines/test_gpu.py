@@ -43,6 +43,7 @@ from hdmm.matrix import (
 )
 from hdmm.matrix.integers import rounded
 from hdmm.measure.measure import measure
+from hdmm.noise import DeviceNoise
 from hdmm.select import opt_0 as p_identity
 from hdmm.select.minimize import minimize_projected
 from hdmm.select.opt_0 import opt_0
@@ -81,6 +82,19 @@ def test_products_and_back_are_those_of_kron(xp: Any) -> None:
     np.testing.assert_allclose(on_host(y), A @ x.ravel(), rtol=1e-12)
     back = Device(xp).product([B.T for B in FACTORS], y)
     np.testing.assert_allclose(on_host(back), A.T @ (A @ x.ravel()), rtol=1e-12)
+
+
+def test_a_kernel_that_does_not_compile_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A number is drawn before the debit."""
+
+    def fails(*_: object) -> None:
+        raise EngineError("The kernel does not compile.")
+
+    domain, ledger = Domain({"a": 4}), Ledger(tmp_path / "budget.db", dataset="people", cap=PureDP(1))
+    monkeypatch.setattr(DeviceNoise, "draw", fails)
+    with pytest.raises(EngineError, match="not compile"):
+        measure(Strategy.identity(domain), from_array(domain, [1] * 4), PureDP(1), ledger=ledger, engine=Device(np))
+    assert ledger.spent == 0
 
 
 @pytest.mark.parametrize("xp", namespaces())
@@ -187,6 +201,19 @@ def test_a_release_of_an_engine_has_noise_of_its_scale(xp: Any) -> None:
     parts = edges(laplace_below(Fraction(100)), 100.0)
     assert p_value(noise, laplace_below(Fraction(100)), parts) > 1e-9
     assert p_value(noise, laplace_below(Fraction(95)), parts) < 1e-9
+
+
+@pytest.mark.parametrize("privacy", [PureDP(1000), ZCDP(100_000)], ids=str)
+def test_noise_is_drawn_for_answers_that_are_multiplied(privacy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By r where the scale is small: a scale of Laplace noise by r as well, and a variance of Gaussian noise by r²."""
+    draw, drawn = DeviceNoise.draw, []
+    monkeypatch.setattr(DeviceNoise, "draw", lambda self, *given: drawn.append(given) or draw(self, *given))
+    release = measure(STRATEGY, from_array(DOMAIN, COUNTS), privacy, ledger=None, engine=Device(np))
+    noise = privacy.noise
+    multiples = [resolution(scale, noise) for scale in release.scales]
+    expected = {(noise, scale * r**noise.order) for scale, r in zip(release.scales, multiples, strict=True)}
+    assert max(multiples) > 2
+    assert {given[:2] for given in drawn[1:]} == expected  # the first is a trial
 
 
 def test_what_does_not_fit_the_engine_is_refused_before_the_debit(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -28,10 +29,17 @@ def room(name: str) -> str:
     return name.split(".")[1]
 
 
+@cache
+def nodes(path: Path) -> list[ast.AST]:
+    """Every node of a file, of which the first is the module."""
+    return list(ast.walk(ast.parse(path.read_text())))
+
+
+@cache
 def imports(path: Path) -> set[str]:
     """The hdmm modules and names a file imports, doctests not counted."""
     names = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -72,7 +80,7 @@ def test_no_files_of_a_room_form_a_cycle() -> None:
 
 def test_imports_are_at_the_top() -> None:
     for name, path in modules().items():
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes(path):
             if isinstance(node, ast.FunctionDef):
                 inner = [n for n in ast.walk(node) if isinstance(n, ast.Import | ast.ImportFrom)]
                 assert not inner, f"{name}.{node.name} imports inside a function"
@@ -93,7 +101,7 @@ def test_no_public_name_is_defined_twice() -> None:
     """One word is one thing: a class, an alias or a constant that others may import has a name of its own."""
     homes: dict[str, set[str]] = {}
     for name, path in modules().items():
-        for node in ast.parse(path.read_text()).body:
+        for node in ast.iter_child_nodes(nodes(path)[0]):
             match node:
                 case ast.ClassDef(name=defined) | ast.AnnAssign(target=ast.Name(id=defined)):
                     homes.setdefault(defined, set()).add(name)
@@ -131,15 +139,15 @@ def test_noise_has_floats_only_in_the_filter() -> None:
     """Requirement N1: integers and fractions, but for the Gaussian filter, whose error is bounded where it stands."""
     for name, path in modules().items():
         if name.startswith("hdmm.noise") and name != "hdmm.noise.gaussian":
-            tree = ast.parse(path.read_text())
             assert not (words(path) & {"float", "float64", "float32", "double", "longdouble"}), name
-            assert not any(isinstance(n, ast.Constant) and isinstance(n.value, float) for n in ast.walk(tree)), name
+            assert not any(isinstance(n, ast.Constant) and isinstance(n.value, float) for n in nodes(path)), name
 
 
+@cache
 def words(path: Path) -> set[str]:
     """Every name, attribute, parameter and part of an imported name in a file."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path):
         if isinstance(node, ast.Name):
             found.add(node.id)
         elif isinstance(node, ast.Attribute):

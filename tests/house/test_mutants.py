@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 import tomllib
-from pathlib import Path
+from collections.abc import Iterator
+from functools import cache
 
 import pytest
 
-from tests.mutants.__main__ import FEWEST, HERE, cases, complaints
+from tests.mutants.__main__ import FEWEST, HERE, Case, cases, complaints, ordered
 from tests.mutants.mutate import mutants
-from tests.mutants.trial import Tree
+from tests.mutants.trial import Known, Tree
 
 CHANGES = {
     "a < b": ["a <= b"],
@@ -97,24 +98,60 @@ def test_what_is_listed_as_equivalent_is_in_the_sample() -> None:
     assert complaints(sampled(), set(equivalent), equivalent, whole=True) == []
 
 
+@cache
 def sampled() -> list[str]:
     settings = tomllib.loads((HERE / "private_path.toml").read_text())
     return [case.mutant.name for case in cases(settings["tests"], settings["one_in"])]
 
 
-@pytest.fixture
-def tree(tmp_path: Path) -> Tree:
-    project = tmp_path / "project"
+def test_the_lines_of_a_mutant_are_those_of_its_statement() -> None:
+    source = "def f(a, b=1):\n    if (a\n            < b):\n        return g(\n            a, b + 1)\n    return 0\n"
+    lines = {mutant.name.split(" as ")[1]: mutant.lines for mutant in mutants("f.py", source)}
+    assert lines["`if a <= b:`"] == range(2, 4)
+    assert lines["`return g(a, b - 1)`"] == range(4, 6)
+    assert lines["`return 1`"] == range(6, 7)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "test"),
+    [
+        ("area.py", "tests/house/test_mutants.py"),
+        ("base/digits.py", "tests/house/test_nothing.py"),
+        ("base/digits.py", "tests/house/test_mutants.py::test_nothing"),
+    ],
+)
+def test_a_line_that_names_nothing_is_an_error(pattern: str, test: str) -> None:
+    with pytest.raises(SystemExit, match="does not exist"):
+        list(cases({pattern: [test]}, 6))
+
+
+def test_tests_that_reach_a_change_come_first_and_no_test_is_left_out() -> None:
+    (mutant,) = mutants("area.py", "def area(a, b):\n    return a * b")
+    tests = {
+        "slow": Known(9.0, {"src/area.py": [2]}),
+        "elsewhere": Known(0.1, {"src/area.py": [1], "src/other.py": [2]}),
+        "quick": Known(0.1, {"src/area.py": [1, 2]}),
+    }
+    assert ordered(Case(mutant, "src/area.py", ()), tests) == [["quick", "slow"], ["elsewhere"]]
+    assert ordered(Case(mutant, "src/other.py", ()), tests) == [["elsewhere"], ["quick", "slow"]]
+    unknown = {name: Known(test.seconds, {"src/area.py": [1]}) for name, test in tests.items()}
+    assert ordered(Case(mutant, "src/area.py", ()), unknown) == [["elsewhere", "quick", "slow"], []]
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tree]:
+    project, root = tmp_path_factory.mktemp("project"), tmp_path_factory.mktemp("copy")
     for name, text in {
         "src/planted/__init__.py": "",
         "src/planted/area.py": AREA,
-        "tests/test_area.py": "from planted.area import area\n\n\ndef test_it():\n    assert area(3, 4) == 12\n",
+        "tests/test_area.py": TESTS,
         "pyproject.toml": "[tool.pytest.ini_options]\n",
     }.items():
         (project / name).parent.mkdir(parents=True, exist_ok=True)
         (project / name).write_text(text)
-    (tmp_path / "copy").mkdir()
-    return Tree.copy(project, tmp_path / "copy")
+    made = Tree.copy(project, root, patience=1)
+    yield made
+    made.close()
 
 
 AREA = """
@@ -122,31 +159,62 @@ def area(a, b):
     return a * b
 
 
+def cached(a, b):
+    return a * b
+
+
 def unused(a, b):
     return a * b
 """
+TESTS = """
+import subprocess, sys
+from planted.area import area, cached
+
+def test_it():
+    assert area(3, 4) == 12
+
+def test_another_process():
+    subprocess.run([sys.executable, "-c", "from planted.area import cached; assert cached(3, 4) == 12"], check=True)
+"""
+FILE = "src/planted/area.py"
 
 
 def test_what_is_tested_is_killed_and_what_is_not_survives(tree: Tree) -> None:
+    """Also where only a process that a test starts reaches the change."""
+    known = tree.recorded(["tests/test_area.py"], {FILE})
+    assert {name.split("::")[1]: dict(test.lines) for name, test in known.items()} == {
+        "test_it": {FILE: [2, 3]},
+        "test_another_process": {},
+    }
     passed: dict[str, bool] = {}
     for mutant in mutants("area.py", AREA):
-        trial = tree.tried("src/planted/area.py", mutant.source, ["tests/test_area.py"], limit=20)
-        passed[mutant.name] = trial.passed
+        tests = ordered(Case(mutant, FILE, ()), known)
+        passed[mutant.name] = tree.tried(FILE, mutant.source, tests, {}).passed
     assert passed == {
         "area.py area: `return a * b` as `return a + b`": False,
+        "area.py cached: `return a * b` as `return a + b`": False,
         "area.py unused: `return a * b` as `return a + b`": True,
     }
-    assert tree.run(["tests/test_area.py"], limit=60).passed  # the file was put back
+    assert tree.run(["tests/test_area.py"]).passed  # the file was put back
 
 
-def test_a_mutant_that_never_ends_is_killed(tree: Tree) -> None:
-    endless = AREA.replace("return a * b", "while True:\n        pass")
-    assert not tree.tried("src/planted/area.py", endless, ["tests/test_area.py"], limit=2).passed
+@pytest.mark.parametrize("endless", ["while True:\n        pass", "import threading\n    threading.Event().wait()"])
+def test_a_mutant_that_never_ends_is_killed(tree: Tree, endless: str) -> None:
+    source = AREA.replace("return a * b", endless, 1)
+    assert not tree.tried(FILE, source, [["tests/test_area.py::test_it"]], {}).passed
+
+
+def test_tests_that_fail_without_a_mutant_are_no_evidence(tree: Tree) -> None:
+    tree.put(
+        "tests/test_order.py", "done = []\n\ndef test_b():\n    done.append(1)\n\ndef test_a():\n    assert done\n"
+    )
+    with pytest.raises(RuntimeError, match="fail without any mutant"):
+        tree.recorded(["tests/test_order.py::test_a"], {FILE})
 
 
 def test_a_path_without_tests_is_no_kill(tree: Tree) -> None:
     with pytest.raises(RuntimeError, match="could not run"):
-        tree.run(["tests/test_nothing.py"], limit=60)
+        tree.run(["tests/test_nothing.py"])
 
 
 def test_complaints() -> None:

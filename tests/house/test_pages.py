@@ -29,6 +29,7 @@ from hdmm.apps.cli.program import app
 from hdmm.data.inspect import look as look_at
 from hdmm.publication import publish as publication_folder
 from tests.support.pages import ROOT, Block, Play, blocks_of, commands, hurried, made_up, whole_specification
+from tests.support.spec_cases import without_search
 
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
@@ -48,9 +49,10 @@ NOT_RUN: dict[tuple[str, str], str] = {
         "docs/architecture.md",
         "tables.toml ── publication.spec ──▶ Domain, Workload ── select ──▶ Strategy ──▶ Plan",
     ): "a picture",
-    ("docs/reference/cli.md", "hdmm init [SPEC] [--from DICTIONARY [--table NAME] | --suggest-from-data FILE]"): (
-        "a synopsis; test_options_exist reads it"
-    ),
+    (
+        "docs/reference/cli.md",
+        "hdmm init [SPEC] [--from DICTIONARY [--table NAME] | --suggest-from-data FILE] [--rows]",
+    ): ("a synopsis; test_options_exist reads it"),
     (
         "docs/reference/cli.md",
         'eval "$(_HDMM_COMPLETE=bash_source hdmm)"',
@@ -187,6 +189,7 @@ READERS: dict[str, Reader] = {
     "docs/guide/over-time.md#Combine releases": Reader(TUTORIAL, released=True),
     "docs/guide/over-time.md#Release every month": Reader(has=arrivals, finds=three_months),
     "docs/guide/people-and-data.md": Reader(SPECIFICATION),
+    "docs/guide/rows.md": Reader(TUTORIAL, released=True),
     "docs/guide/tables.md": Reader(TUTORIAL),
     "docs/guide/whole-numbers.md": Reader(TUTORIAL),
     "docs/reference/cli.md": Reader(SPECIFICATION, before={"hdmm release people.toml --resume": stopped_release}),
@@ -229,6 +232,7 @@ def test_a_page_runs_as_it_is_written(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     sit_down(monkeypatch)
+    without_search(monkeypatch)
     page, reader = ROOT / name.partition("#")[0], READERS.get(name, Reader())
     text = page.read_text(encoding="utf-8")
 

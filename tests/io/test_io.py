@@ -52,7 +52,7 @@ from hdmm import (
     Width,
     Workload,
 )
-from hdmm.base.durable import swapped
+from hdmm.base.durable import make_parents, swapped
 from hdmm.base.exceptions import FileError
 from hdmm.describe.predicates import Union
 from hdmm.io import Held, StrictRecord, decode, encode, load_folder, load_record, save_folder, save_record
@@ -91,7 +91,8 @@ from hdmm.strategy.blocks import Block
 from hdmm.strategy.grid import Grid, grid_blocks
 from tests.strategy.test_error import marginals, products
 from tests.support.effort import examples
-from tests.support.strategies import PLAIN, domains, workloads
+from tests.support.plain_sets import PLAIN
+from tests.support.strategies import domains, workloads
 
 SRC = Path(hdmm.__file__).parent
 
@@ -1308,3 +1309,22 @@ def test_a_folder_replaced_while_it_is_read_is_not_mixed(tmp_path: Path, monkeyp
         load_folder(tmp_path / "x", "table")
     content, arrays = load_folder(tmp_path / "x", "table")
     assert (content["n"], arrays["a"].tolist()) == (2, [2, 2])
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs the names of open files")
+def test_missing_folders_are_on_disk_one_by_one_whoever_makes_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here another process makes each of them just before this one would."""
+    flushed: list[Path] = []
+    made = os.mkdir
+
+    def late(path: Path) -> None:
+        made(path)
+        made(path)
+
+    monkeypatch.setattr(os, "mkdir", late)
+    monkeypatch.setattr(os, "fsync", lambda fd: flushed.append(Path(os.readlink(f"/proc/self/fd/{fd}"))))
+    make_parents(tmp_path / "a" / "b" / "c")
+    assert flushed == [tmp_path, tmp_path / "a"]
+    assert list((tmp_path / "a").rglob("*")) == [tmp_path / "a" / "b"]

@@ -35,6 +35,7 @@ from hdmm.matrix import (
     to_dense,
 )
 from hdmm.matrix.integers import entries
+from hdmm.matrix.sensitivity import _undominated, _Vectors
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.lattice import Lattice
 from hdmm.strategy.strategy import Strategy
@@ -77,6 +78,11 @@ def test_integers_are_exact(union):
 @given(unions(weights=st.floats(0, 9)))
 def test_float_weights(union):
     assert largest_column_norm(*union[:2]) == pytest.approx(brute(*union), rel=1e-12)
+
+
+def test_one_float_weight_makes_the_largest_norm_a_float():
+    found = largest_column_norm([1, 0.5], [{0: np.array([1, 3])}, {1: np.array([2, 5])}])
+    assert (found, type(found)) == (5.5, float)
 
 
 @given(unions(entries=st.floats(0, 9)))
@@ -328,7 +334,8 @@ def test_norms_of_zeros_and_ones_are_integers_either_way(A):
 
 def test_norms_of_integers_beside_floats_are_floats():
     """Of whatever size: a list of Python's floats would be no numbers to the search for the largest."""
-    for A in (Stack((Dense([[1]]), Dense([[1e30]]))), Kron((Dense([[2]]), Dense([[1e30]])))):
+    big = Dense([[1e30]])
+    for A in (Stack((Dense([[1]]), big)), Kron((Dense([[2]]), big)), RowScaled([2], big)):
         assert column_norms(A, 1).dtype == np.float64
 
 
@@ -375,6 +382,25 @@ def test_combinations_are_dropped_on_the_way_where_too_many_are_held(monkeypatch
     monkeypatch.setattr("hdmm.matrix.sensitivity._EXPANDED", 1)
     monkeypatch.setattr("hdmm.matrix.sensitivity._STATES", 120)
     assert largest_column_norm([1] * 10, profiles) == best
+
+
+def test_the_search_for_dominated_combinations_is_bounded(monkeypatch):
+    rows = np.array([[1, 2], [2, 3], [1, 1], [3, 4]])
+    assert _undominated(rows, np.array([1, 1])).tolist() == [3]
+    monkeypatch.setattr(
+        "hdmm.matrix.sensitivity._COMPARED", 6
+    )  # what one row takes: to keep dominated ones is harmless
+    rows = np.array([[9, 0], [0, 9], [1, 1], [2, 2]])
+    assert sorted(_undominated(rows, np.array([1, 1])).tolist()) == [0, 1, 2, 3]
+
+
+def test_equal_vectors_count_as_one_however_they_are_held():
+    """Otherwise a union of products with equal factors would take as many combinations as it has products."""
+    for vector in ([1, 2], [2**70, 1], [0.5, 1.0]):
+        vectors = _Vectors()
+        kind = object if max(vector) > 2**63 else None
+        keys = {vectors.folded(1, {0: np.array([v * 1 for v in vector], dtype=kind)})[1] for _ in range(3)}
+        assert len(keys) == len(vectors.arrays) == 1
 
 
 @pytest.mark.parametrize("kind", ["m8[ns]", "M8[ns]", "bool", "complex", "U1"])

@@ -84,15 +84,15 @@ def test_products_are_those_of_the_dense_matrix(A):
 
 
 @every
-@pytest.mark.parametrize(("left", "right"), [(1, 1), (2, 1), (1, 3), (2, 3), (5, 2), (3, 40), (0, 2)])
-def test_products_along_the_middle_axis(A, left, right):
+def test_products_along_the_middle_axis(A):
     D = to_dense(A)
     m, n = A.shape
-    X, Y = rng.normal(size=(left, n, right)), rng.normal(size=(left, m, right))
-    close(A.along(X), np.einsum("mn,lnr->lmr", D, X))
-    close(A.along_t(Y), np.einsum("mn,lmr->lnr", D, Y))
-    turned = np.asfortranarray(X)
-    close(A.along(turned), A.along(X))
+    for left, right in ((1, 1), (2, 1), (1, 3), (2, 3), (5, 2), (3, 40), (0, 2)):
+        X, Y = rng.normal(size=(left, n, right)), rng.normal(size=(left, m, right))
+        close(A.along(X), np.einsum("mn,lnr->lmr", D, X))
+        close(A.along_t(Y), np.einsum("mn,lmr->lnr", D, Y))
+        turned = np.asfortranarray(X)
+        close(A.along(turned), A.along(X))
 
 
 @every

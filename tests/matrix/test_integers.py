@@ -31,6 +31,36 @@ def test_columns_of_one_norm_keep_one(n: int) -> None:
     assert np.abs(to_dense(found) - q * uneven).max() <= 0.5
 
 
+def of_one_norm(shape: tuple[int, int], *, apart: float = 0.0) -> np.ndarray:
+    """Columns of one L2 norm, but for the first, of which the square is larger by this part."""
+    rng = np.random.default_rng(shape)
+    A = rng.normal(size=shape) * (rng.random(shape) < 0.8)
+    A /= np.linalg.norm(A, axis=0)
+    A[:, 0] *= np.sqrt(1 + apart)
+    return A
+
+
+@pytest.mark.parametrize("shape", [(12, 9), (9, 12), (20, 20)])
+def test_no_other_entry_would_bring_a_column_nearer_to_its_norm(shape: tuple[int, int]) -> None:
+    A = of_one_norm(shape)
+    found, q = rounded(Dense(A), 8)
+    integers, exact = to_dense(found), q * A
+    other = np.floor(exact) + np.ceil(exact) - integers
+    assert np.abs(integers - exact).max() < 1
+    assert ((integers == 0) >= (A == 0)).all()
+    off = (integers**2).sum(axis=0) - (exact**2).sum(axis=0)
+    change = np.where(exact == 0, 0, other**2 - integers**2)
+    assert (np.abs(off + change) >= np.abs(off) - 1e-6).all()
+    assert not (integers == np.rint(exact)).all()
+
+
+@pytest.mark.parametrize(("apart", "nearest"), [(0.9e-6, False), (1.1e-6, True)])
+def test_norms_are_one_if_their_squares_differ_by_a_millionth_at_most(apart: float, nearest: bool) -> None:
+    A = of_one_norm((12, 9), apart=apart)
+    found, q = rounded(Dense(A), 8)
+    assert (to_dense(found) == np.rint(q * A)).all() == nearest
+
+
 @pytest.mark.parametrize("attributes", [1, 2, 3])
 def test_rounding_costs_a_thousandth_where_there_is_room(attributes: int) -> None:
     """At the default bound of 2³³ rows, a product of three factors has 9 bits each."""

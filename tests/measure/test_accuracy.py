@@ -12,7 +12,7 @@ import hdmm
 from hdmm import ZCDP, AllRange, Domain, PureDP, Unit, Workload, from_array
 from hdmm.base.exceptions import HdmmError, StrategyError
 
-DOMAIN = Domain({"age": 8, "sex": ["F", "M"]})
+DOMAIN = Domain({"age": 6, "sex": ["F", "M"]})
 TABLES = {
     "ages": Workload.product(DOMAIN, age=AllRange()),
     "sex": Workload.marginals(DOMAIN, [("sex",)]),
@@ -22,16 +22,16 @@ TARGETS = {"ages": 30, "sex": 10}
 
 @pytest.fixture(scope="module", params=["laplace", "gaussian"])
 def plan(request: pytest.FixtureRequest) -> hdmm.Plan:
-    return hdmm.optimize(TABLES, targets=TARGETS, noise=request.param, restarts=2)
+    return hdmm.optimize(TABLES, targets=TARGETS, noise=request.param, restarts=1)
 
 
 def margins(plan: hdmm.Plan, privacy: PureDP | ZCDP, *, unit: Unit | None = None) -> dict[str, float]:
     """The widest half of an interval of each table, as a release has it."""
-    data = from_array(DOMAIN, np.zeros((8, 2), dtype=int))
+    data = from_array(DOMAIN, np.zeros((6, 2), dtype=int))
     release = plan.measure(data, privacy, ledger=None, unit=unit)
     found = {}
     for name, table in TABLES.items():
-        lower, upper = release.answer(table).interval(0.95)
+        lower, upper = release.answer(table).interval()
         found[name] = float((upper - lower).max()) / 2
     return found
 
@@ -73,7 +73,7 @@ def test_what_was_planned_for_the_targets_needs_no_more_than_other_plans(plan: h
         return float(found.epsilon if isinstance(found, PureDP) else found.rho)
 
     for objective in ("total", "tables", "worst"):
-        other = hdmm.optimize(TABLES, objective=objective, noise=plan.noise, restarts=2)
+        other = hdmm.optimize(TABLES, objective=objective, noise=plan.noise, restarts=1)
         assert amount(plan) <= amount(other) * 1.001
 
 

@@ -19,7 +19,7 @@ from scipy.stats import beta, binom
 
 import hdmm
 from hdmm import ZCDP, AllRange, Domain, Identity, Prefix, PureDP, Strategy, Workload, from_array
-from hdmm.matrix import Eye, PIdentity
+from hdmm.matrix import Eye, PIdentity, to_dense
 from hdmm.measure.measure import measure
 from hdmm.measure.release import Release
 from hdmm.privacy.guarantee import Privacy
@@ -133,6 +133,14 @@ def test_planted_faults_are_caught(
 ZOO = ["identity", "product", "two products", "marginals", "marginals over bases", "direct", "merged, not neighbours"]
 
 
+def deviation_of_total(strategy: Strategy, w: Workload, privacy: Privacy, expected: float) -> float:
+    """√(2‖Q‖²_F + κ·ΣQ_ii²), Q = (WA⁺)ᵀWA⁺, for noise of excess kurtosis κ, in proportion to the expected total."""
+    WA = to_dense(w.matrix) @ np.linalg.pinv(to_dense(strategy.matrix))
+    Q = WA.T @ WA
+    kurtosis = 3 if privacy.noise == "laplace" else 0
+    return expected * math.sqrt(2 * np.sum(Q**2) + kurtosis * np.sum(np.diag(Q) ** 2)) / np.trace(Q)
+
+
 @pytest.mark.parametrize("name", [*ZOO, "no closed form", "nested splits"])
 @pytest.mark.parametrize("privacy", [PureDP("0.3"), ZCDP("0.02")], ids=["laplace", "gaussian"])
 def test_the_error_of_many_releases_is_the_one_expected(name: str, privacy: Privacy) -> None:
@@ -147,8 +155,9 @@ def test_the_error_of_many_releases_is_the_one_expected(name: str, privacy: Priv
         totals.append(float(np.sum((release.answer(w).values - truth) ** 2)))
     before = hdmm.expected_error(w, strategy, privacy)  # of the strategy that was not rounded
     assert 0.98 * before < expected < 1.0011 * before
-    spread = float(np.std(totals, ddof=1)) / math.sqrt(len(totals))
-    assert abs(np.mean(totals) - expected) < 6 * spread  # a skew distribution of 200: 6, where a normal one needs 4.9
+    # Where large errors happen to be missing, the deviation seen is too small; so it is at least that of the formula.
+    spread = max(float(np.std(totals, ddof=1)), deviation_of_total(strategy, w, privacy, expected))
+    assert abs(np.mean(totals) - expected) < 6 * spread / math.sqrt(len(totals))
 
 
 @pytest.mark.parametrize("name", ["product", "two products", "marginals", "direct", "merged"])

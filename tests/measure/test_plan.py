@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,13 @@ from hdmm.strategy.blocks import Block
 
 SMALL = Domain({"x": 5, "y": 3})
 LINE = Workload.product(Domain({"x": 64}), x=AllRange())
-PLANE = Workload.product(Domain({"x": 8, "y": 6}), x=AllRange()) + Workload.marginals(Domain({"x": 8, "y": 6}), k=2)
+PLANE = Workload.product(Domain({"x": 6, "y": 4}), x=AllRange()) + Workload.marginals(Domain({"x": 6, "y": 4}), k=2)
+
+
+@cache
+def plan_of(workload: Workload) -> hdmm.Plan:
+    """A plan by one restart, made once."""
+    return hdmm.optimize(workload, restarts=1)
 
 
 def fixed(name: str, *strategies: Strategy | Exception) -> tuple[Operator, list[Search]]:
@@ -52,7 +59,7 @@ def test_operators_take_turns_and_stop_when_they_agree() -> None:
 
 def test_an_operator_that_gains_nothing_stops_after_its_patience() -> None:
     """A gain starts the count again; what another operator gains does not."""
-    identity, good = Strategy.identity(LINE.domain), hdmm.optimize(LINE, restarts=1).strategy
+    identity, good = Strategy.identity(LINE.domain), plan_of(LINE).strategy
     plain, found = hdmm.unit_error(LINE, identity), hdmm.unit_error(LINE, good)
     assert found < 0.999 * plain
     lucky, first = fixed("lucky", identity, good, identity, identity, identity)
@@ -78,7 +85,7 @@ def test_a_strategy_that_does_not_answer_cannot_win() -> None:
 
 def test_turns_know_what_to_beat() -> None:
     """One after the other, every turn has the least error so far; in processes, that of the round before."""
-    good = hdmm.optimize(LINE, restarts=1)
+    good = plan_of(LINE)
     assert isinstance(good.strategy, Strategy)
     one, first = fixed("one", good.strategy)
     two, second = fixed("two", Strategy.identity(LINE.domain))
@@ -90,7 +97,7 @@ def test_turns_know_what_to_beat() -> None:
 
 def test_an_operator_far_behind_gets_no_second_turn() -> None:
     w = Workload.product(Domain({"x": 64}), x=Prefix())
-    good, plain = hdmm.optimize(w, restarts=1), Strategy.identity(w.domain)
+    good, plain = plan_of(w), Strategy.identity(w.domain)
     assert hdmm.unit_error(w, plain) > 1.5 * good.error
     assert isinstance(good.strategy, Strategy)
     one, first = fixed("one", good.strategy)
@@ -147,9 +154,9 @@ def test_processes_find_what_one_finds() -> None:
 
 
 def test_scaling_changes_no_strategy() -> None:
-    plan, seven = hdmm.optimize(PLANE, restarts=2), hdmm.optimize(7 * PLANE, restarts=2)
+    plan, seven = plan_of(PLANE), plan_of(7 * PLANE)
     assert seven.error == pytest.approx(49 * plan.error, rel=1e-3)
-    doubled = hdmm.optimize(PLANE + PLANE, restarts=2)
+    doubled = plan_of(PLANE + PLANE)
     assert doubled.error == pytest.approx(2 * plan.error, rel=1e-3)
 
 
@@ -174,7 +181,7 @@ def test_awkward_workloads_get_a_plan(w: Workload, noise: Noise) -> None:
 
 
 def test_rmse_belongs_to_the_noise() -> None:
-    plan = hdmm.optimize(LINE, restarts=1)
+    plan = plan_of(LINE)
     assert plan.rmse(PureDP(1)) == pytest.approx(math.sqrt(2 * plan.error / LINE.queries))
     with pytest.raises(StrategyError, match="noise='gaussian'"):
         plan.rmse(ZCDP(1))
@@ -182,7 +189,7 @@ def test_rmse_belongs_to_the_noise() -> None:
 
 @pytest.mark.parametrize("w", [LINE, PLANE], ids=["line", "plane"])
 def test_plans_come_back_from_disk(w: Workload, tmp_path: Path) -> None:
-    plan = hdmm.optimize(w, restarts=1)
+    plan = plan_of(w)
     again = hdmm.load_plan(plan.save(tmp_path / "plan"))
     assert again.workload == plan.workload
     assert again.error == pytest.approx(plan.error, rel=1e-9)
@@ -194,7 +201,7 @@ def test_plans_come_back_from_disk(w: Workload, tmp_path: Path) -> None:
 
 
 def test_a_strategy_over_another_domain_than_the_workload_is_refused(tmp_path: Path) -> None:
-    folder = hdmm.optimize(LINE, restarts=1).save(tmp_path / "plan")
+    folder = plan_of(LINE).save(tmp_path / "plan")
     text = json.loads((folder / "plan.json").read_text())
     text["content"]["strategy"]["domain"]["attributes"][0]["name"] = "other"
     (folder / "plan.json").write_text(json.dumps(text))
@@ -213,7 +220,7 @@ def test_a_strategy_over_another_domain_than_the_workload_is_refused(tmp_path: P
     ],
 )
 def test_f2_a_plan_that_was_edited_is_refused(key: str, value: object, message: str, tmp_path: Path) -> None:
-    folder = hdmm.optimize(LINE, restarts=1).save(tmp_path / "plan")
+    folder = plan_of(LINE).save(tmp_path / "plan")
     text = json.loads((folder / "plan.json").read_text())
     text["content"][key] = value
     (folder / "plan.json").write_text(json.dumps(text))
@@ -231,8 +238,7 @@ def test_bad_arguments(arguments: dict[str, object], message: str) -> None:
 
 
 def test_plans_and_strategies_print_in_a_line() -> None:
-    domain = Domain({"age": 64})
-    found = hdmm.optimize(Workload.product(domain, age=AllRange()), restarts=1)
+    found = plan_of(LINE)
     assert repr(found) == "Plan(OPT_0 for 2,080 queries over 64 cells, laplace noise)"
     assert repr(found.strategy) == "Strategy(1 block over 64 cells)"
 
@@ -247,7 +253,7 @@ def test_plans_and_strategies_print_in_a_line() -> None:
     ids=["data", "privacy", "ledger"],
 )
 def test_arguments_of_other_types_say_what_to_pass(arguments: tuple[object, object, object], advice: str) -> None:
-    plan = hdmm.optimize(LINE, restarts=1)
+    plan = plan_of(LINE)
     data, privacy, ledger = arguments
     data = hdmm.from_array(LINE.domain, np.zeros(64, dtype=int)) if data is None else data
     with pytest.raises(hdmm.HdmmError, match=advice):

@@ -24,6 +24,7 @@ from hdmm.measure.release import Release, load_release, noise_weight
 from hdmm.privacy.conversion import rho_down
 from hdmm.privacy.guarantee import Noise, Privacy
 from tests.io.test_io import undigested
+from tests.support.effort import tries
 from tests.support.families import FAMILIES, PLANE, asks
 
 every = pytest.mark.parametrize("name", FAMILIES)
@@ -195,10 +196,10 @@ def edited(folder: Path, edit: Edit) -> None:
 
 
 def refused(folder: Path, match: str | None = None) -> None:
-    start = time.perf_counter()
+    start = time.process_time()  # whatever else the machine does
     with pytest.raises(FileError, match=match) as caught:
         load_release(folder)
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
     assert len(str(caught.value)) < 2000
     assert caught.value.__context__ is None or caught.value.__suppress_context__  # one error is printed, not two
 
@@ -338,7 +339,7 @@ def test_any_value_anywhere_is_read_or_refused(name: str, tmp_path: Path) -> Non
     places = [path for path in paths(json.loads(original)) if path]
     generator = np.random.default_rng(0)
     for path in places:
-        for k in generator.choice(len(NASTY), size=6, replace=False):
+        for k in generator.choice(len(NASTY), size=tries(6), replace=False):
             envelope = json.loads(original)
             set_at(*path, to=NASTY[k])(envelope)
             (folder / "release.json").write_text(json.dumps(envelope))
@@ -379,10 +380,11 @@ def test_a_receipt_pays_for_the_rho_that_its_version_bought(early: bool, tmp_pat
     data = from_array(Domain({"age": 3}), [5, 6, 7])
     ledger = Ledger(tmp_path / "budget.db", dataset="people", cap=ZCDP(1))
     release = measure(Strategy.identity(data.domain), data, ZCDP(rho) if early else asked, ledger=ledger)
-    saved = replace(release, privacy=asked).save(tmp_path / "release")
+    release = replace(release, privacy=asked, exact_gaussian=not early)
+    saved = release.save(tmp_path / "release")
     assert load_release(saved).receipt == release.receipt
     assert release.receipt is not None
     less = replace(release.receipt, amount=rho * (Fraction(99, 100) if early else 1))
-    saved = replace(release, privacy=asked, parts=(replace(release.parts[0], receipt=less),)).save(tmp_path / "edited")
+    saved = replace(release, parts=(replace(release.parts[0], receipt=less),)).save(tmp_path / "edited")
     with pytest.raises(FileError, match="smaller debit"):
         load_release(saved)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import traceback
 from collections.abc import Callable, Generator, Iterator
 from copy import copy
 from pathlib import Path
@@ -122,6 +123,17 @@ def test_whoever_handles_a_signal_gets_it_in_the_end(number: int) -> None:
     assert signal.getsignal(number) is signal.SIG_DFL
 
 
+def test_a_handler_that_was_not_set_from_python_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python says None of it, and could not set it again."""
+    monkeypatch.setattr(signal, "getsignal", lambda _: None)
+    changed: list[object] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(signal, "signal", lambda *given: changed.append(given))
+        with finishing():
+            pass
+    assert changed == []
+
+
 def test_it_is_said_once_and_only_after_a_debit(capsys: Captured) -> None:
     def work() -> None:
         with finishing() as signals:
@@ -180,6 +192,7 @@ def test_what_python_has_measured_is_not_lost(
     with pytest.raises(Interrupted, match="attribute `release`") as stop:
         measure(FAMILIES["product"], from_array(PLANE, X), PureDP(1), ledger=ledger)
     assert "The budget has been debited" in capsys.readouterr().err
+    assert (stop.value.__cause__, stop.value.__suppress_context__) == (None, True)  # one error, not two
     assert isinstance(stop.value.release, Release)
     stop.value.release.save(tmp_path / "release")
     assert load_release(tmp_path / "release").receipt == stop.value.release.receipt
@@ -219,7 +232,7 @@ def test_every_error_after_the_debit_says_so(
         measure(FAMILIES["product"], from_array(PLANE, X), PureDP(1), ledger=ledger)
     said = str(caught.value)
     assert said.count("The budget was debited and stays charged") == 1
-    assert CANARY not in said
+    assert CANARY not in "".join(traceback.format_exception(caught.value))
     assert ledger.spent == 1
     if where == "counting" or isinstance(wrong, HdmmError):
         with pytest.raises(HdmmError) as caught:

@@ -9,7 +9,7 @@ import pytest
 
 import hdmm
 from hdmm import ZCDP, AllRange, Domain, PureDP, Workload, from_array
-from tests.strategy.test_supports import drawn_predicates
+from tests.support.problems import drawn_predicates
 
 DOMAIN = Domain({"age": 5, "sex": ["F", "M"]})
 SEXES = Workload.marginals(DOMAIN, [("sex",)])

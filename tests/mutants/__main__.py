@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import argparse
 import os
+import resource
 import sys
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import sha256
+from math import log10
 from pathlib import Path
 from queue import SimpleQueue
 from tempfile import TemporaryDirectory
-from time import monotonic
 
 from tests.mutants.mutate import Mutant, mutants
-from tests.mutants.trial import Tree
+from tests.mutants.trial import Known, Tree
 
 HERE = Path(__file__).parent
 PROJECT = HERE.parents[1]
@@ -33,6 +36,10 @@ class Case:
     file: str
     tests: tuple[str, ...]
 
+    def outcome(self, word: str) -> str:
+        """A line of the log: what became of this change of this very file."""
+        return f"{word:8} {sha256(self.mutant.source.encode()).hexdigest()[:12]} {self.mutant.name}"
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
@@ -40,6 +47,9 @@ def main() -> int:
     parser.add_argument("--list", action="store_true", help="print the names and stop")
     parser.add_argument("--one-in", type=int, help="another sample: 1 for all mutants")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument(
+        "--log", type=Path, help="add outcomes to this file; skip what it says was killed in a like file"
+    )
     asked = parser.parse_args()
     settings = tomllib.loads((HERE / "private_path.toml").read_text())
     sample = list(cases(settings["tests"], asked.one_in or settings["one_in"]))
@@ -50,14 +60,15 @@ def main() -> int:
         print(*(case.mutant.name for case in chosen), sep="\n")
         return 0
     listed = tomllib.loads((HERE / "equivalent.toml").read_text())
-    start = monotonic()
-    survivors = survived(chosen, asked.jobs, equivalent=listed)
+    done = set(asked.log.read_text().splitlines()) if asked.log and asked.log.exists() else set[str]()
+    survivors = survived([case for case in chosen if case.outcome("killed") not in done], asked.jobs, asked.log)
     names = [case.mutant.name for case in chosen]
     found = complaints(names, survivors, listed, whole=not asked.parts and asked.one_in is None)
     known = len(survivors & set(listed))
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
     print(
         f"{len(names)} mutants: {len(names) - len(survivors)} killed, {known} equivalent, "
-        f"{len(survivors) - known} survived; {monotonic() - start:.0f} s"
+        f"{len(survivors) - known} survived; {used.ru_utime + used.ru_stime:.0f} s of the processor"
     )
     print(*found, sep="\n")
     return 1 if found else 0
@@ -67,52 +78,81 @@ def cases(tests: Mapping[str, Collection[str]], one_in: int) -> Iterator[Case]:
     """The sample of the mutants of all files."""
     source = PROJECT / "src" / "hdmm"
     for pattern, wanted in tests.items():
-        for path in sorted(source.glob(pattern)):
-            if "*" in pattern and path.relative_to(source).as_posix() in tests:
+        paths = [path.relative_to(source).as_posix() for path in sorted(source.glob(pattern))]
+        for name in (*(name for name in wanted if not _exists(name)), *(() if paths else (f"src/hdmm/{pattern}",))):
+            raise SystemExit(f"private_path.toml names {name}, which does not exist.")
+        for path in paths:
+            if not wanted or (path != pattern and path in tests):
                 continue
-            file = path.relative_to(PROJECT).as_posix()
-            for mutant in mutants(path.relative_to(source).as_posix(), path.read_text(), one_in=one_in):
+            file = f"src/hdmm/{path}"
+            for mutant in mutants(path, (source / path).read_text(), one_in=one_in):
                 yield Case(mutant, file, (file, *wanted))
 
 
-def survived(chosen: Collection[Case], jobs: int, *, equivalent: Collection[str]) -> set[str]:
+def _exists(test: str) -> bool:
+    path, _, function = test.partition("::")
+    place = PROJECT / path
+    return place.exists() and (not function or f"def {function}(" in place.read_text())
+
+
+def survived(chosen: Collection[Case], jobs: int, log: Path | None) -> set[str]:
     """The names of the mutants that no test notices; each outcome is printed when it is known."""
     with TemporaryDirectory(prefix="hdmm-mutants-") as place, ThreadPoolExecutor(jobs) as pool:
         Path(place).chmod(0o711)  # tests of file permissions run as another user
         trees = SimpleQueue[Tree]()
         for job in range(jobs):
             trees.put(Tree.copy(PROJECT, Path(place) / str(job)))
-        groups = {case.tests[1:] for case in chosen}
-        limits = dict(pool.map(lambda tests: (tests, _limit(trees, tests)), groups))
 
-        def trial(case: Case) -> tuple[str, bool]:
+        @contextmanager
+        def lent() -> Iterator[Tree]:
             tree = trees.get()
             try:
-                tried = tree.tried(case.file, case.mutant.source, case.tests, limit=limits[case.tests[1:]])
+                yield tree
             finally:
                 trees.put(tree)
-            print(
-                f"{'SURVIVED' if tried.passed else 'killed':8} {tried.seconds:5.1f} s  {case.mutant.name}", flush=True
-            )
+
+        def recorded(tests: str) -> dict[str, Known]:
+            with lent() as tree:
+                found = tree.recorded([tests], {case.file for case in chosen if tests in case.tests})
+            print(f"{len(found):4} tests {sum(test.seconds for test in found.values()):5.1f} s  {tests}", flush=True)
+            return found
+
+        def trial(case: Case) -> tuple[str, bool]:
+            known = {name: test for tests in case.tests for name, test in everything[tests].items()}
+            seconds = {name: test.seconds for name, test in known.items()}
+            with lent() as tree:
+                tried = tree.tried(case.file, case.mutant.source, ordered(case, known), seconds)
+            outcome = "SURVIVED" if tried.passed else "killed"
+            print(f"{outcome:8} {tried.seconds:5.1f} s  {case.mutant.name}", flush=True)
+            if log is not None:
+                with log.open("a") as file:
+                    print(case.outcome(outcome), file=file)
             return case.mutant.name, tried.passed
 
-        running = [pool.submit(trial, case) for case in chosen]
         try:
+            units = dict.fromkeys(tests for case in chosen for tests in case.tests)
+            everything = dict(zip(units, pool.map(recorded, units), strict=True))
+            running = [pool.submit(trial, case) for case in chosen]
             return {name for name, passed in (done.result() for done in as_completed(running)) if passed}
         finally:
             pool.shutdown(wait=False, cancel_futures=True)  # after Ctrl-C no further one is begun
+            for _ in range(jobs):
+                trees.get().close()
 
 
-def _limit(trees: SimpleQueue[Tree], tests: tuple[str, ...]) -> float:
-    """The seconds after which a mutant counts as killed: far more than the tests take without one."""
-    tree = trees.get()
-    try:
-        plain = tree.run(tests, limit=3600)
-    finally:
-        trees.put(tree)
-    if not plain.passed:
-        raise SystemExit(f"{' '.join(tests)} fail without any mutant:\n{plain.output}")
-    return 60 + 5 * plain.seconds
+def ordered(case: Case, tests: Mapping[str, Known]) -> list[list[str]]:
+    """The tests that reach what is changed (its file, if none does), quick ones first; and all others after them.
+
+    So the order does not decide whether a mutant is noticed. More may reach it than is known: what a test starts in
+    another process, or finds in a cache that an earlier test has filled.
+    """
+    names = sorted(
+        tests, key=lambda name: round(log10(max(tests[name].seconds, 0.01)))
+    )  # those of a file stay together
+    lines = {name: tests[name].lines.get(case.file, ()) for name in names}
+    first = [name for name in names if not set(case.mutant.lines).isdisjoint(lines[name])]
+    first = first or [name for name in names if lines[name]]
+    return [first, [name for name in names if name not in set(first)]]
 
 
 def complaints(

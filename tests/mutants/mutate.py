@@ -48,10 +48,11 @@ _TWINS = [pair.split() for pair in f"{_TWINS}, ROUND_FLOOR ROUND_CEILING, LOCK_E
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A file with one change: its name, and its source."""
+    """A file with one change: its name, its source, and the lines of the statement that is changed."""
 
     name: str
     source: str
+    lines: range
 
 
 def mutants(path: str, source: str, *, one_in: int = 1) -> Iterator[Mutant]:
@@ -75,7 +76,7 @@ def mutants(path: str, source: str, *, one_in: int = 1) -> Iterator[Mutant]:
             rate = 3 * one_in if one_in > 1 and isinstance(changed, ast.Constant) else one_in
             if int(sha256(change.encode()).hexdigest(), 16) % rate == 0:  # a file that moves keeps its sample
                 place.put(changed)
-                yield Mutant(f"{path} {change}", ast.unparse(tree) + "\n")
+                yield Mutant(f"{path} {change}", ast.unparse(tree) + "\n", place.lines)
                 place.put(place.node)
 
 
@@ -88,6 +89,14 @@ class _Place:
     field: str
     index: int | None
     scope: tuple[str, ...]
+
+    @property
+    def lines(self) -> range:
+        """The lines of the statement around it; of one that holds others only the lines before them."""
+        statement = next(node for node in (self.node, *self.above) if isinstance(node, ast.stmt))
+        inner: list[ast.stmt] = getattr(statement, "body", [])
+        last = inner[0].lineno - 1 if inner else statement.end_lineno or 0
+        return range(statement.lineno, max(statement.lineno, last) + 1)
 
     def put(self, node: ast.AST) -> None:
         if self.index is None:

@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import os
 import py_compile
 import shutil
-import signal
 import subprocess
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from importlib.util import cache_from_source
 from pathlib import Path
-from time import monotonic
+from typing import Any
 
 PARTS = ("src", "tests", "examples", "pyproject.toml")  # what the tests of the private path read
-_MOST_MEMORY = 8 << 30  # bytes: a mutant that never stops growing ends here
-_CHILD = f"""
-import resource, sys, pytest
-resource.setrlimit(resource.RLIMIT_DATA, ({_MOST_MEMORY}, {_MOST_MEMORY}))
-sys.exit(pytest.main(sys.argv[1:]))
-"""
-# No bytecode is written: it is told from older bytecode by seconds and sizes, which two mutants may share. Hypothesis
-# takes its examples from a fixed seed, so that a mutant it finds today it finds tomorrow.
-_OPTIONS = ("-x", "-q", "--tb=line", "-p", "no:cacheprovider", "-p", "no:xdist", "--hypothesis-seed=0")
+SERVER = Path(__file__).parent / "server.py"
+NONE_FOUND = 5  # pytest's exit status if no test was run
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """How the tests ended: whether they passed, after how many seconds, and what they printed."""
+    """How the tests ended: whether they passed, after how many seconds of the processor, and what they printed."""
 
     passed: bool
     seconds: float
@@ -37,13 +29,26 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of a test: its seconds of the processor, and the lines of each file that it reaches."""
+
+    seconds: float
+    lines: Mapping[str, Collection[int]]
+
+
+@dataclass(frozen=True, slots=True)
 class Tree:
-    """A copy of a project."""
+    """A copy of a project, and the server that runs its tests.
+
+    A test has failed after `patience` seconds of the processor and ten times what it is known to take.
+    """
 
     root: Path
+    server: subprocess.Popen[str]
+    patience: float
 
     @classmethod
-    def copy(cls, project: Path, root: Path) -> Tree:
+    def copy(cls, project: Path, root: Path, *, patience: float = 20) -> Tree:
         """A copy of the project at `root`, compiled."""
         ignored = shutil.ignore_patterns("__pycache__", ".hypothesis")
         for part in PARTS:
@@ -54,43 +59,81 @@ class Tree:
         (root / "tmp").mkdir()
         for path in (root / "src").rglob("*.py"):
             py_compile.compile(os.fspath(path))
-        return cls(root)
+        env = os.environ | {"PYTHONPATH": os.fspath(root / "src"), "TMPDIR": os.fspath(root / "tmp")}
+        env |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+        env["PYTHONDONTWRITEBYTECODE"] = ""  # tests are compiled once
+        command = [sys.executable, "-P", os.fspath(SERVER)]
+        pipe = subprocess.PIPE
+        return cls(root, subprocess.Popen(command, cwd=root, env=env, stdin=pipe, stdout=pipe, text=True), patience)
 
-    def tried(self, file: str, source: str, tests: Sequence[str], *, limit: float) -> Trial:
-        """The tests with this source in place of a file's; the file is put back. A run past the limit has failed."""
+    def close(self) -> None:
+        self.server.terminate()
+        self.server.communicate()
+
+    def put(self, file: str, source: str) -> None:
+        """Write a file. Its bytecode goes, which is told from older bytecode by seconds and sizes alone."""
         path = self.root / file
-        kept = path.read_bytes()
-        try:
-            path.write_text(source)
-            Path(cache_from_source(os.fspath(path))).unlink(missing_ok=True)
-            return self.run(tests, limit=limit)
-        finally:
-            path.write_bytes(kept)
-            py_compile.compile(os.fspath(path))
+        path.write_text(source)
+        Path(cache_from_source(os.fspath(path))).unlink(missing_ok=True)
 
-    def run(self, tests: Sequence[str], *, limit: float) -> Trial:
-        """The tests, stopped at the first that fails and after `limit` seconds."""
+    def tried(self, file: str, source: str, tests: Sequence[Sequence[str]], seconds: Mapping[str, float]) -> Trial:
+        """The tests with this source in place of a file's, the later lists if the earlier ones pass.
+
+        The file is put back.
+        """
+        kept = (self.root / file).read_text()
+        self.put(file, source)
+        spent, tried = 0.0, Trial(True, 0.0, "")
+        try:
+            for some in tests:
+                if tried.passed:
+                    paths = list(dict.fromkeys(name.split("::")[0] for name in some))
+                    tried = self.run(paths, only=some, seconds=seconds)
+                    spent += tried.seconds
+            return replace(tried, seconds=spent)
+        finally:
+            self.put(file, kept)
+
+    def recorded(self, tests: Sequence[str], files: Collection[str]) -> dict[str, Known]:
+        """What each of these tests reaches in the files. All must pass, in their own order and from the quickest on."""
+        inside = {os.fspath(self.root / file): file for file in files}
+        results: list[Any] = []
+        order: list[str] | None = None
+        for record in (list(inside), []):
+            plain = self.run(tests, only=order, record=record)
+            if not plain.passed:
+                raise RuntimeError(f"{' '.join(tests)} fail without any mutant:\n{plain.output}")
+            results.append(json.loads((self.root / "result").read_text()))
+            order = sorted(results[0]["seconds"], key=results[0]["seconds"].__getitem__)
+        return {
+            name: Known(seconds, {inside[path]: lines for path, lines in results[0]["lines"][name].items()})
+            for name, seconds in results[1]["seconds"].items()
+        }
+
+    def run(
+        self,
+        tests: Sequence[str],
+        *,
+        only: Sequence[str] | None = None,
+        seconds: Mapping[str, float] | None = None,
+        record: Sequence[str] = (),
+    ) -> Trial:
+        """The tests of these paths, or `only` some of them in this order, stopped at the first that fails."""
+        if not tests:
+            return Trial(True, 0.0, "")
+        output, result = self.root / "output", self.root / "result"
+        request = {"tests": tests, "only": only, "seconds": seconds or {}, "record": record}
+        request |= {"output": os.fspath(output), "result": os.fspath(result)}
+        request["patience"] = self.patience
+        assert self.server.stdin is not None
+        assert self.server.stdout is not None
+        print(json.dumps(request), file=self.server.stdin, flush=True)
+        answer = json.loads(self.server.stdout.readline())
+        text = output.read_text(errors="replace")
         temporary = self.root / "tmp"
-        env = os.environ | {"PYTHONPATH": os.fspath(self.root / "src"), "TMPDIR": os.fspath(temporary)}
-        env |= {"PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-        start = monotonic()
-        with open(self.root / "output", "w+b") as output:
-            command = [sys.executable, "-c", _CHILD, *_OPTIONS, *tests]
-            process = subprocess.Popen(
-                command, cwd=self.root, env=env, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
-            )
-            try:
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(limit)
-            finally:
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)  # what it started may outlive it
-                process.wait()
-            seconds = monotonic() - start
-            output.seek(0)
-            text = output.read().decode(errors="replace")
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(exist_ok=True)
-        if process.returncode in (4, 5):  # pytest's own: a wrong path, or no test found
+        status = answer["status"]
+        if status == 4:  # pytest's own: a wrong path
             raise RuntimeError(f"pytest could not run {' '.join(tests)}:\n{text}")
-        return Trial(process.returncode == 0, seconds, text)
+        return Trial(status in (0, NONE_FOUND), answer["seconds"], text)

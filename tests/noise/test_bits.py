@@ -218,3 +218,14 @@ def test_what_a_release_calls_takes_no_seed_and_no_bits() -> None:
     first = discrete_laplace(Fraction(2**40), LENGTH)
     np.random.seed(0)
     assert not np.array_equal(first, discrete_laplace(Fraction(2**40), LENGTH))
+
+
+@pytest.mark.parametrize(("places", "width"), [(1, 1), (8, 1), (9, 2), (16, 2), (17, 4), (32, 4), (33, 8), (64, 8)])
+def test_numbers_take_as_few_bytes_as_they_need(places: int, width: int) -> None:
+    bits = KeyedBits(bytes(32), bytes(16))
+    numbers = bits.numbers(places, 1000)
+    assert numbers.dtype.itemsize == width
+    assert np.bitwise_or.reduce(numbers) == 2**places - 1
+    again = KeyedBits(bytes(32), bytes(16))
+    again.octets(1000 * width)
+    assert bits.word() == again.word()

@@ -10,6 +10,7 @@ import math
 import os
 from fractions import Fraction
 from math import isqrt
+from pathlib import Path
 from typing import Any
 
 import mpmath
@@ -17,6 +18,7 @@ import numpy as np
 import pytest
 
 from hdmm.noise import LARGEST_NOISE, gaussian, probability
+from hdmm.noise import device_noise as device
 from hdmm.noise.bits import ChaCha20Bits
 from hdmm.noise.chacha import Stream
 from hdmm.noise.device_noise import gaussian_in, gaussian_parameters
@@ -24,7 +26,7 @@ from hdmm.noise.gaussian import CellTable, Supply, bell_of, draws, rounded_exact
 from hdmm.noise.numbered_gaussian import Numbered, numbered_gaussian
 from hdmm.noise.probability import Exponential, Uniform
 from tests.noise.exact import edges, gaussian_below, p_value
-from tests.noise.kernels import compiled_kernel
+from tests.noise.kernels import Held, OnHost, compiled_kernel
 from tests.noise.sources import Scripted, Small
 from tests.support.devices import namespaces, on_host
 
@@ -157,6 +159,24 @@ def test_numbers_next_to_a_half_are_rounded_by_all_their_digits(variance: Fracti
             assert variance * ((c << 704) + F) ** 2 < (2 * N + 1) ** 2 * 64 * 4**704
 
 
+def test_rounding_is_sure_only_where_all_five_bounds_are_one_number() -> None:
+    """The proof leaves ⌊R⌋ five numbers from H on, and every draw of which they make two numbers is decided exactly."""
+    bell = bell_of(Fraction(2**102))
+    F = STREAM.run(0, 1000).reshape(-1).view("<u8")
+    cell = np.arange(len(F), dtype=np.uint16) % 110
+    noise, unsure = gaussian._rounded(bell, cell, F)
+    s_high, s_low = divmod(bell.s, 2**32)
+    doubtful = []
+    for i, (c, f) in enumerate(zip(cell.tolist(), F.tolist(), strict=True)):
+        high, low = divmod(c << 56 | f >> 8, 2**32)
+        H = s_high * high + (s_high * low >> 32) + (s_low * high >> 32) + 2 ** (bell.shift - 1)
+        bounds = {H + k >> bell.shift for k in range(5)}
+        assert noise[i] in bounds
+        doubtful += [i] * (len(bounds) > 1)
+    assert unsure.tolist() == doubtful
+    assert len(doubtful) > 20
+
+
 @pytest.mark.parametrize("above", [True, False])
 def test_digits_of_f_that_acceptance_drew_are_those_that_are_rounded(above: bool) -> None:
     """V ties with e^(−a), so that F is extended; σ(c + F)/16 ties with a half, which those very digits decide."""
@@ -180,6 +200,19 @@ def test_acceptance_at_its_edge_is_decided_by_further_digits(digits: int, side: 
         found = gaussian.accepted_exactly(c, F, V)
         assert kept is None or found is kept
         assert (F.places > 64) == (off == 0) == (V.places > digits)
+
+
+@pytest.mark.parametrize(("further", "kept"), [(2**64 - 1, False), (0, True)])
+def test_acceptance_depends_on_what_further_digits_make_of_f(further: int, kept: bool) -> None:
+    """k/2³² lies between e^(−a) at f and at f + 1, and V lies just below it: the digits of F after f decide."""
+    c, k = 20, Exponential(gaussian._loss(20, 1, 1)).digits(32)
+    f, beyond = 2**62, 2**63 + 2**62
+    while beyond - f > 1:
+        middle = (f + beyond) // 2
+        above = Exponential(gaussian._loss(c, middle, 64)).digits(32) >= k
+        f, beyond = (middle, beyond) if above else (f, middle)
+    F, V = Uniform(Scripted(further), f, 64), Uniform(Scripted(2**64 - 1), k - 1, 32)
+    assert gaussian.accepted_exactly(c, F, V) is kept
 
 
 @pytest.mark.parametrize("sign", [1, -1])
@@ -299,13 +332,46 @@ def test_every_namespace_draws_the_same_numbers(xp: Any, variance: Fraction, sta
 
 
 @pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    parameters = (
-        "const u32* secrets, const u32* table, int ends, u64 s, u64 s_rest, int shift, "
-        "u32 stream, u64 start, u64 size, long long* out, u64* ties, u32* tied, u32 room"
-    )
-    arguments = "secrets, table, ends, s, s_rest, shift, stream, start, size, out, ties, tied, room"
-    return compiled_kernel("gaussian", parameters, arguments, tmp_path_factory.mktemp("kernel"))
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("kernel")
+
+
+@pytest.fixture(scope="module")
+def compiled(folder: Path) -> Any:
+    return compiled_kernel("gaussian", folder)
+
+
+@pytest.fixture(scope="module")
+def on_processor(folder: Path) -> OnHost:
+    return OnHost(folder)
+
+
+def tied_table(table: Any, ends: int, start: int, draw: int) -> Any:
+    """The table of cells, an end of which is moved to a draw."""
+    moved = table.copy()
+    u = int(Numbered(STREAM, start).first(draw + 1)[draw, 0]) & 2**31 - 1
+    cell = int(np.searchsorted(table[:ends], u, "right"))
+    moved[cell - 1 if cell else 0] = u - (cell > 0)
+    return moved
+
+
+@pytest.mark.parametrize("room", [4096, 0])
+@pytest.mark.parametrize("start", STARTS)
+def test_what_a_kernel_leaves_is_drawn_exactly(
+    start: int, room: int, on_processor: OnHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One by one, or everything again if there is no room for a list of what is left."""
+    bell = bell_of(Fraction(2**42))
+    table, ends, *rest = gaussian_parameters(bell)
+    u = Numbered(STREAM, start).first(700)[:, 0].astype(np.int64) & 2**31 - 1
+    beyond = u[:, None] - table[:ends].astype(np.int64)
+    moved = tied_table(table, ends, start, int(np.where(beyond >= 0, beyond, 2**32).min(axis=1).argmin()))
+    monkeypatch.setattr(device, "_ROOM", room)
+    monkeypatch.setattr(device, "gaussian_parameters", lambda _: (moved, ends, *rest))
+    for size in (0, 1, 700):
+        drawn = gaussian_in(on_processor, STREAM, bell, start, size)
+        assert isinstance(drawn, Held)
+        assert np.array_equal(drawn, numbered_gaussian(STREAM, bell, start, size))
 
 
 @pytest.mark.parametrize("variance", VARIANCES, ids=str)
@@ -319,9 +385,7 @@ def test_the_kernel_draws_the_numbers_that_numpy_draws(
     table, ends, s, rest, shift = gaussian_parameters(bell)
     expected = numbered_gaussian(STREAM, bell, start, size)
     if tied_at is not None:
-        u = int(Numbered(STREAM, start).first(6)[tied_at, 0]) & 2**31 - 1
-        cell = int(np.searchsorted(table[:ends], u, "right"))
-        table[cell - 1 if cell else 0] = u - (cell > 0)
+        table = tied_table(table, ends, start, tied_at)
     out, ties, count = np.empty(size, np.int64), np.zeros(64, np.uint64), np.zeros(1, np.uint32)
     at = [ctypes.c_void_p(array.ctypes.data) for array in (STREAM.key_words, table, out, ties, count)]
     numbers = [ctypes.c_int(ends), ctypes.c_ulonglong(s), ctypes.c_ulonglong(rest), ctypes.c_int(shift)]
@@ -343,3 +407,11 @@ def test_the_kernel_has_two_words_of_sigma() -> None:
         doubled = int(s) << 64 | int(rest)
         e = 2 * (bell.shift + 4 + 64)
         assert doubled**2 <= variance * 2**e < (doubled + 1) ** 2
+
+
+def test_where_a_kernel_leaves_too_many_draws_all_are_made_by_the_processor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    xp, bell = OnHost(tmp_path), bell_of(Fraction(50))
+    monkeypatch.setattr(device, "_by_kernel", lambda *_: (np.full(9, 77), None))
+    assert gaussian_in(xp, STREAM, bell, 3, 9).tolist() == numbered_gaussian(STREAM, bell, 3, 9).tolist()

@@ -59,6 +59,7 @@ def test_draws_that_differ_in_anything_have_streams_of_their_own(monkeypatch: py
         draws += [drawn(key, block=b, chunk=c) for b, c in product((0, 1, 2**32 - 1), (0, 1, 256, 2**32 - 1))]
         draws += [drawn(key, scale=2**40 + 1), drawn(key, size=SIZE + 1), drawn(key, Noise.GAUSSIAN)]
     assert len(set(streams)) == len(streams) == len(draws)
+    assert {nonce[:8] for _, nonce in streams} == {bytes(8)}  # from the first block on, of as many as a stream has
     numbers = [set(np.frombuffer(each, dtype=np.int64).tolist()) for each in draws]
     assert len(set.union(*numbers)) > 0.99 * sum(map(len, numbers))
 
@@ -161,6 +162,13 @@ def test_a_key_is_not_written_or_copied_by_mistake() -> None:
                 write(thing)
     with pytest.raises(TypeError):
         vars(key)
+
+
+def test_a_key_that_has_arrived_is_held_once() -> None:
+    make, (secret,) = ReleaseKey().sealed().__reduce__()
+    expected = bytes(secret)
+    arrived = make(secret)
+    assert (bytes(arrived._secret), secret) == (expected, bytearray(32))
 
 
 def test_a_key_is_not_shown(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:

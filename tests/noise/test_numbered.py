@@ -6,6 +6,7 @@ import ctypes
 import os
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,12 @@ import pytest
 from hdmm.base.exceptions import NoiseError
 from hdmm.noise import LARGEST_NOISE, DeviceNoise, numbered
 from hdmm.noise import device_noise as device
-from hdmm.noise.chacha import Stream
+from hdmm.noise.chacha import Lanes, Stream
 from hdmm.noise.device_noise import laplace_in
 from hdmm.noise.numbered import NumberedCoins, exact_draw, numbered_coins, numbered_laplace
 from hdmm.privacy.guarantee import Noise
 from tests.noise.exact import check_laplace, check_low_digits, edges, laplace_below, p_value
-from tests.noise.kernels import compiled_kernel
+from tests.noise.kernels import Held, OnHost, compiled_kernel
 from tests.support.devices import namespaces, on_host
 
 ONES = 2**32 - 1
@@ -76,6 +77,22 @@ def test_a_run_that_would_start_its_counter_again_is_refused() -> None:
         STREAM.run(2**32 - 5, 6)
     with pytest.raises(NoiseError, match="32 bytes"):
         Stream(bytes(31), 0)
+
+
+@pytest.mark.parametrize("taken", [(200,), (1, 63, 64, 72), (64, 136)])
+def test_lanes_follow_each_other(taken: tuple[int, ...]) -> None:
+    """Each gives its block once: bits that came twice would be no new ones."""
+    lanes = Lanes(STREAM, 5, 3)
+    drawn = np.concatenate([lanes.octets(count) for count in taken])
+    blocks = [STREAM.blocks(np.array([5], dtype=np.uint64), lane).astype("<u4").tobytes() for lane in range(3, 7)]
+    assert drawn.tobytes() == b"".join(blocks)[:200]
+
+
+@pytest.mark.parametrize("number", [-1, 2**32])
+def test_a_stream_has_a_number_of_32_bits(number: int) -> None:
+    assert Stream(STREAM.key, 2**32 - 1).number == 2**32 - 1
+    with pytest.raises(NoiseError, match="a number of 32 bits"):
+        Stream(STREAM.key, number)
 
 
 def test_keys_streams_lanes_and_numbers_all_change_the_block() -> None:
@@ -172,6 +189,21 @@ def tied(coins: NumberedCoins, start: int) -> NumberedCoins:
     return replace(coins, high_first=first)
 
 
+def test_a_tie_of_any_coin_of_the_lowest_digits_is_decided_exactly() -> None:
+    """The coin shows heads, though its first digits are those of its probability."""
+    coins = numbered_coins(SCALES[3])
+    m = len(coins.low)
+    asked = np.flatnonzero(STREAM.run(0, 1000)[:, numbered.BEYOND] >= coins.high_first[numbered.BEYOND])
+    words = numbered._further(STREAM, asked.astype(np.uint64), m).reshape(-1, 2, m)
+    for i, (_, other) in zip(asked.tolist(), words, strict=True):
+        k = int(np.flatnonzero(other < coins.low_first)[0])
+        low_first = coins.low_first.copy()
+        low_first[k] = other[k]
+        drawn = numbered_laplace(STREAM, replace(coins, low_first=low_first), i, 1)
+        assert drawn[0] == exact_draw(STREAM, coins, i)
+    assert len(asked) > 10
+
+
 @pytest.mark.parametrize("xp", namespaces())
 @pytest.mark.parametrize("scale", SCALES, ids=str)
 @pytest.mark.parametrize("start", STARTS)
@@ -183,12 +215,32 @@ def test_every_namespace_draws_the_same_numbers(xp: Any, scale: Fraction, start:
 
 
 @pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    parameters = (
-        "const u32* secrets, int m, u32 stream, u64 start, u64 size, long long* out, u64* ties, u32* tied, u32 room"
-    )
-    arguments = "secrets, m, stream, start, size, out, ties, tied, room"
-    return compiled_kernel("laplace", parameters, arguments, tmp_path_factory.mktemp("kernel"))
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("kernel")
+
+
+@pytest.fixture(scope="module")
+def compiled(folder: Path) -> Any:
+    return compiled_kernel("laplace", folder)
+
+
+@pytest.fixture(scope="module")
+def on_processor(folder: Path) -> OnHost:
+    return OnHost(folder)
+
+
+@pytest.mark.parametrize("room", [4096, 0])
+@pytest.mark.parametrize("start", STARTS)
+def test_what_a_kernel_leaves_is_drawn_exactly(
+    start: int, room: int, on_processor: OnHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One by one, or everything again if there is no room for a list of what is left."""
+    monkeypatch.setattr(device, "_ROOM", room)
+    coins = tied(numbered_coins(SCALES[2]), start)
+    for size in (0, 1, 9000):
+        drawn = laplace_in(on_processor, STREAM, coins, start, size)
+        assert isinstance(drawn, Held)
+        assert np.array_equal(drawn, numbered_laplace(STREAM, coins, start, size))
 
 
 @pytest.mark.parametrize("scale", SCALES, ids=str)

@@ -111,6 +111,13 @@ def test_what_the_formula_cannot_reach_is_bought_by_rho() -> None:
     assert gaussian_epsilon_up(rho, least) == epsilon_up(rho, least)
 
 
+def test_the_formula_is_used_up_to_its_largest_epsilon() -> None:
+    least = Fraction(1, 10**9)
+    for epsilon in (Fraction(2**20), Fraction(2**20) + 1):
+        dearer = rho_down(epsilon, least) * (1 + LITTLE)
+        assert (mu_down(epsilon, least) ** 2 / 2 > dearer) == (epsilon == 2**20)
+
+
 def test_much_delta_needs_no_epsilon() -> None:
     assert gaussian_epsilon_up(Fraction(1, 10**6), Fraction(9, 10)) == 0
     assert is_private(Fraction(0), Fraction(9, 10), Fraction(1, 500))

@@ -262,7 +262,9 @@ import os, random, signal, sys, time
 from hdmm import Ledger, PureDP
 path, out, kills = sys.argv[1], sys.argv[2], int(sys.argv[3])
 draw = random.Random(7)
-for _ in range(kills):
+for kill in range(20 * kills):
+    if kill >= kills and os.path.getsize(out):  # a busy machine needs more and later ones for a debit to be made at all
+        break
     child = os.fork()
     if child == 0:
         ledger = Ledger(path, dataset="people-2026", cap=PureDP(10**6))
@@ -270,7 +272,7 @@ for _ in range(kills):
             while True:
                 receipt = ledger.debit(PureDP(1), "table")
                 print(receipt.sequence, receipt.hash, file=released, flush=True)
-    time.sleep(draw.uniform(0.001, 0.15))
+    time.sleep(draw.uniform(0.001, 0.15) * (1 + kill // kills))
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     Ledger(path, dataset="people-2026", cap=PureDP(10**6)).verify()
@@ -645,7 +647,7 @@ def test_l5_bad_parameters_are_refused_without_a_debit(
 
 @pytest.mark.parametrize("bad", [*BAD, 0.5, 1, "0.5", Fraction(1, 2), PureDP, (PureDP(1),)], ids=repr)
 def test_l5_what_is_not_a_guarantee_is_refused_without_a_debit(ledger: Ledger, path: Path, bad: PureDP) -> None:
-    with pytest.raises(PrivacyError, match="A ledger counts PureDP or ZCDP, not"):
+    with pytest.raises(PrivacyError, match="A ledger counts PureDP, ZCDP or GaussianDP, not"):
         ledger.debit(bad, "bad")
     with pytest.raises(PrivacyError):
         ledger.raise_cap(bad, reason="bad")

@@ -10,8 +10,10 @@ import sqlite3
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
 
@@ -319,3 +321,42 @@ def test_l2_no_process_is_forked_while_a_connection_is_open(tmp_path: Path) -> N
         looked()
     looked()
     assert free == [False, True]
+
+
+def test_no_ledger_is_created_where_a_link_points_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even by one that was planted after it was seen that nothing is there."""
+    path = tmp_path / "budget.db"
+    path.symlink_to(tmp_path / "elsewhere.db")
+    monkeypatch.setattr(store_module.Store, "is_there", lambda self: False)
+    with pytest.raises(LedgerError, match="is a link"):
+        store_module.Store.at(path, 1.0).create("2026-01-01T00:00:00Z")
+    assert not (tmp_path / "elsewhere.db").exists()
+
+
+def test_a_ledger_is_never_written_through_another_journal(tmp_path: Path) -> None:
+    """A debit in a file of its own beside the ledger would be lost with that file, and to whoever copies the ledger."""
+    path = tmp_path / "budget.db"
+    ledger = opened(path, PureDP(4))
+    ledger.debit(PureDP(1), "before")
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        assert db.execute("PRAGMA journal_mode = WAL").fetchone() == ("wal",)
+    assert path.read_bytes()[18:20] == b"\2\2"  # how the file is written and read
+    ledger.debit(PureDP(1), "tables")
+    assert path.read_bytes()[18:20] == b"\1\1"
+
+
+class Stubborn(sqlite3.Connection):
+    """A connection that keeps the journal there is."""
+
+    def execute(self, sql: str, *given: Any) -> sqlite3.Cursor:
+        return super().execute("PRAGMA journal_mode" if "journal_mode" in sql else sql, *given)
+
+
+def test_a_journal_that_stays_another_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "budget.db"
+    ledger = opened(path, PureDP(4))
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA journal_mode = WAL")
+    monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Stubborn))
+    with pytest.raises(LedgerError, match="its journal mode cannot be set"):
+        ledger.debit(PureDP(1), "tables")

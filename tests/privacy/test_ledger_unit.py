@@ -198,7 +198,7 @@ def test_l8_the_command_line_in_every_order(
             capsys.readouterr()
         assert run(["release", "people.toml", "--yes"]) == code
         said = capsys.readouterr()
-        assert ("so that ε counts 2 times (ρ 4 times)" in said.out) == (times == 2)
+        assert ("so that ε counts 2 times (ρ and μ² 4 times)" in said.out) == (times == 2)
         assert Path(name).exists() == (times is not None)
         spent += Fraction(times or 0, 2)
         assert budget_of(spec).spent == spent

@@ -176,6 +176,7 @@ def test_check_and_budget_warn(ready: Path, capsys: Captured) -> None:
         ("schools-1", "sxhoolz-1", False),  # two in seven
         ("schools-1", "schoolz-1", True),
         ("abc-2026", "abd-2026", False),  # one in three, which no number makes longer
+        ("abc-x", "abd-x", False),  # nor a letter that stands alone
         ("plabq-1", "plbaq-1", True),  # neighbours that changed places are one slip
         ("plxbq-1", "plbcq-1", False),  # a letter that moved and one that is new are two
     ],

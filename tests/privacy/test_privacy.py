@@ -17,7 +17,18 @@ from hypothesis import strategies as st
 
 from hdmm.base.exceptions import HdmmError, PrivacyError, StrategyError
 from hdmm.privacy import guarantee as privacy
-from hdmm.privacy.guarantee import ZCDP, ApproxDP, Noise, PureDP, Unit, error_factor, guarantee, scaled
+from hdmm.privacy.guarantee import (
+    ZCDP,
+    ApproxDP,
+    GaussianDP,
+    Noise,
+    Privacy,
+    PureDP,
+    Unit,
+    error_factor,
+    guarantee,
+    scaled,
+)
 
 KINDS = [(PureDP, "epsilon"), (ZCDP, "rho")]
 
@@ -301,11 +312,16 @@ def test_no_move_of_a_unit_is_larger_than_its_factor_says(rows: int, entries: tu
         ({"rho": "0.5", "delta": "1e-6"}, None),
         ({"rho": "0.5", "epsilon": "1"}, None),
         ({"rho": "0.5", "epsilon": "1", "delta": "1e-6"}, None),
+        ({"mu": "0.5"}, GaussianDP("0.5")),
+        ({"mu": "0.5", "epsilon": "1"}, None),
+        ({"mu": "0.5", "rho": "1"}, None),
+        ({"mu": "0.5", "delta": "1e-6"}, None),
+        ({"mu": "0.5", "rho": "0.125", "epsilon": "1", "delta": "1e-6"}, None),
     ],
 )
-def test_a_guarantee_is_declared_in_one_way(given: dict[str, str], expected: PureDP | ZCDP | ApproxDP | None) -> None:
+def test_a_guarantee_is_declared_in_one_way(given: dict[str, str], expected: Privacy | None) -> None:
     if expected is None:
-        with pytest.raises(PrivacyError, match=r"^Give epsilon, or epsilon and delta, or rho\.$"):
+        with pytest.raises(PrivacyError, match=r"^Give epsilon, or epsilon and delta, or rho, or mu\.$"):
             guarantee(**given)
     else:
         assert guarantee(**given) == expected

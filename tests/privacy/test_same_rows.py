@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from itertools import permutations
 from pathlib import Path
@@ -30,7 +31,7 @@ from hdmm.apps.cli import run
 from hdmm.data.engines.address import place_of, public_address
 from hdmm.measure.measure import measure
 from hdmm.measure.release import Release
-from hdmm.privacy.rows_of import RowsOf
+from hdmm.privacy.rows_of import RowsOf, new_mark
 from hdmm.publication.spec import read_spec
 from hdmm.publication.spec.origin import rows_of
 from tests.support.spec_cases import SPEC, people, planned, prepared, write_spec
@@ -291,6 +292,12 @@ def test_o7_a_file_is_known_by_its_path_also_in_a_url(folder: Path) -> None:
     one, two = (rows_of(read_spec(named.encode(), Path("people.toml"), {"PW": pw})) for pw in ("x", "y"))
     assert one == two
     assert one.source is not None
+
+
+def test_o7_a_mark_has_128_bits_and_another_one_others() -> None:
+    marks = {new_mark() for _ in range(100)}
+    assert len(marks) == 100
+    assert all(re.fullmatch("[0-9a-f]{32}", mark) for mark in marks)
 
 
 def test_o7_what_is_not_known_equals_nothing() -> None:

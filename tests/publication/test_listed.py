@@ -11,9 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from hdmm import Publication, Spec, load_spec, optimize, publish
+from hdmm import Publication, Spec, load_spec, publish
 from hdmm.apps.cli import run
 from tests.publication.test_report import parsed, words
+from tests.support.spec_cases import planned
 
 SPEC = """
 [data]
@@ -52,7 +53,7 @@ def loaded(folder: Path, tables: str) -> Spec:
 
 def published(folder: Path, tables: str) -> Publication:
     spec = loaded(folder, tables)
-    return publish(spec, optimize(spec.goal, restarts=1, time_limit=1, progress=False))
+    return publish(spec, planned(spec))
 
 
 def test_percentages_are_of_the_rows_that_were_listed(tmp_path: Path) -> None:
@@ -138,7 +139,7 @@ def test_impossible_cells_keep_the_order(tmp_path: Path) -> None:
     path = tmp_path / "people.toml"
     path.write_text("impossible = [\"age = 2 AND sex = 'M'\"]\n" + path.read_text())
     spec = load_spec(path)
-    found = publish(spec, optimize(spec.goal, restarts=1, time_limit=1, progress=False))
+    found = publish(spec, planned(spec))
     ranged, plain = found.tables
     numbers = dict(zip(ranged.labels(), ranged.estimate, strict=True))
     assert numbers["1", "2", "M"] == pytest.approx(COUNTS[0, 1].sum(), abs=5)

@@ -17,9 +17,10 @@ import hdmm
 from hdmm import Bins, Spec, SpecError, StrategyError
 from hdmm.answers.margins import half_width
 from hdmm.apps.cli import run
+from hdmm.base.numbers import LEVEL
 from hdmm.publication.outlook import outlook
 from tests.publication.test_report import parsed, words
-from tests.support.spec_cases import SPEC, write_csv
+from tests.support.spec_cases import SPEC, planned, write_csv
 
 BINS = "income = { bins = [0, 10, 50, 100], values = [5, 30, 75] }"
 MEASURED = """
@@ -64,7 +65,7 @@ def test_what_is_asked_for_is_published(tmp_path: Path) -> None:
     text = with_tables(MEASURED).replace('epsilon = "4"', "epsilon = 40").replace('epsilon = "0.5"', "epsilon = 40")
     spec = loaded(tmp_path, text)
     assert spec.domain["income"].values == Bins([0, 10, 50, 100], values=[5, 30, 75])
-    plan = hdmm.optimize(spec.goal, noise=spec.privacy.noise, restarts=1, time_limit=1)
+    plan = planned(spec)
     publication = hdmm.publish(spec, plan)
     rows = {name: _rows(publication.folder / "tables" / f"{name}.csv") for name in ("measured", "shares", "mixed")}
     men = sex == "M"
@@ -97,7 +98,7 @@ def test_a_mean_of_nobody_is_published_as_unknown(tmp_path: Path) -> None:
     write_csv(pa.table(table), tmp_path / "people.csv")
     tables = '[[table]]\nname = "ages"\nmarginals = [["sex"]]\nmean = "age"\n\n[privacy]'
     spec = loaded(tmp_path, with_tables(tables).replace("[output]", "[output]\nlevel = 0.99999999"))
-    plan = hdmm.optimize(spec.goal, noise=spec.privacy.noise, restarts=1)
+    plan = planned(spec)
     publication = hdmm.publish(spec, plan)
     (ages,) = publication.tables
     np.testing.assert_array_equal(ages.unknown, [False, True])
@@ -235,7 +236,7 @@ def test_errors_told_are_of_what_is_published(
     write_csv(pa.table({**columns, "smokes": pa.array(columns["smokes"], pa.int64())}), tmp_path / "people.csv")
     line = "" if expected is None else f"expected = {expected}"
     spec = loaded(tmp_path, with_tables(EXPECTED.replace("EXPECTED", line)).replace('"0.5"', "1"))
-    plan = hdmm.optimize(spec.goal, noise=spec.privacy.noise, restarts=1, time_limit=1)
+    plan = planned(spec)
     done = hdmm.publish(spec, plan)
     promised = {each.table: each for each in outlook(spec, plan).tables}
     told = {each.name: each for each in done.forecasts}
@@ -243,7 +244,7 @@ def test_errors_told_are_of_what_is_published(
     stated = {each["name"]: each for each in json.loads((done.folder / "metadata.json").read_text())["tables"]}
     assert promised["medians"].worst is told["medians"].rmse is stated["medians"]["rmse"] is None
     assert promised["both"].typical is told["both"].rmse is None  # counts and sums have no common unit
-    assert promised["both"].worst == pytest.approx(half_width(found["both"].stddev.max(), 0.95, spec.privacy.noise))
+    assert promised["both"].worst == pytest.approx(half_width(found["both"].stddev.max(), LEVEL, spec.privacy.noise))
     assert told["sexes"].rmse == pytest.approx(np.sqrt((found["sexes"].stddev ** 2).mean()))
     size = {"ages": 2700, "shares": 900}  # what the data has, of which a third is expected for means
     for name in ("ages", "shares"):
@@ -252,7 +253,7 @@ def test_errors_told_are_of_what_is_published(
         if expected is not None:
             assert told[name].assumed == stated[name]["rmse_assumes"] == 900
             assert told[name].rmse == pytest.approx(found[name].stddev.mean() * size[name] / 900, rel=0.1)
-            worst = half_width(found[name].stddev.max() * size[name] / 900, 0.95, spec.privacy.noise)
+            worst = half_width(found[name].stddev.max() * size[name] / 900, LEVEL, spec.privacy.noise)
             assert promised[name].worst == pytest.approx(worst, rel=0.15)
     page = parsed((done.folder / "report.html").read_text(encoding="utf-8"))
     listed = [words(row[0]) for row in page.findall(".//table[@class='contents']/tbody/tr")]

@@ -162,7 +162,7 @@ def test_hostile_text_is_shown_as_it_is() -> None:
 def test_nothing_turns_escaping_off() -> None:
     """O1: every value is escaped where it is shown, and no text of a report becomes a template."""
     folder = STYLE.parent
-    files = {"page.html", "table.html", "figures.html", "style.css", "script.js"}
+    files = {"page.html", "table.html", "figures.html", "rows.html", "style.css", "script.js"}
     assert {path.name for path in folder.iterdir()} == files
     assert not re.search(
         r"innerHTML|outerHTML|insertAdjacent|document\.write|eval|Function|fetch|[<&]", SCRIPT.read_text()

@@ -17,6 +17,7 @@ from hdmm.measure.measure import measure_prepared
 from hdmm.measure.prepare import prepare
 from hdmm.privacy.guarantee import Privacy, Unit
 from hdmm.publication.unpublished import release_sizes, take_room
+from tests.support.effort import examples
 from tests.support.families import FAMILIES, marginals, strategies
 
 GUARANTEES: list[Privacy] = [PureDP("0.1"), PureDP(Fraction(10**40 - 1, 10**41)), ZCDP("0.3"), ApproxDP(1, "1e-9")]
@@ -48,7 +49,7 @@ def test_every_kind_of_strategy_has_room(family: str, privacy: Privacy, tmp_path
     privacy=st.sampled_from(GUARANTEES),
     dataset=st.sampled_from(["d", "é" * 500, "\U0001f642" * 250]),
 )
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(examples(30), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_strategy_has_room(strategy: Strategy, privacy: Privacy, dataset: str, tmp_path: Path) -> None:
     check(strategy, privacy, dataset, (), tmp_path)
 

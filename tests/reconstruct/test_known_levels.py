@@ -65,9 +65,9 @@ def with_levels(domain: Domain) -> Domain:
 def table(domain: Domain, counts: np.ndarray, *names: str) -> Known:
     """The known table by attributes or levels, counted cell by cell."""
     columns = domain.columns(names, "counted")
-    out = np.zeros([values.size for _, values, _ in columns], np.int64)
+    out = np.zeros([column.values.size for column in columns], np.int64)
     for cell in np.ndindex(*domain.shape):
-        out[tuple(cell[i] if codes is None else codes[cell[i]] for i, _, codes in columns)] += counts[cell]
+        out[tuple(column.codes[cell[column.axis]] for column in columns)] += counts[cell]
     return Known(domain, names, out)
 
 

@@ -20,6 +20,7 @@ from hdmm import ZCDP, ApproxDP, PureDP, from_array
 from hdmm.noise import discrete_laplace, rounded_gaussian
 from hdmm.privacy.gdp import gaussian_epsilon_up
 from hdmm.privacy.guarantee import Noise, Privacy
+from hdmm.privacy.spending import Spending
 from hdmm.strategy.lattice import resolution
 from tests.referee.claims import Gaussian
 from tests.referee.subjects import Subject, counts, direct, marginals, together
@@ -139,6 +140,23 @@ def test_gaussian_noise_has_dp_accountings_epsilon(rho: str, delta: str) -> None
     pld = oracle("dp_accounting.pld.privacy_loss_distribution")
     found = pld.from_gaussian_mechanism(sigma, value_discretization_interval=STEP)
     assert ours <= found.get_epsilon_for_delta(float(delta)) <= ours + 2 * STEP
+
+
+@pytest.mark.parametrize("delta", DELTAS)
+@pytest.mark.parametrize("pure", [["0.1"], ["0.05"] * 4, ["1", "0.2"]], ids=len)
+@pytest.mark.parametrize("rho", ["0.05", "0.5"])
+def test_pure_and_gaussian_releases_together_are_never_counted_too_low(rho: str, pure: list[str], delta: str) -> None:
+    """Their privacy loss distribution of the composition, with all of a pure ε spent, is rounded up by a step each."""
+    pld = oracle("dp_accounting.pld.privacy_loss_distribution")
+    common = oracle("dp_accounting.pld.common")
+    found = pld.from_gaussian_mechanism(1 / math.sqrt(2 * float(rho)), value_discretization_interval=STEP)
+    spent = Spending(gaussian=Fraction(rho))
+    for each in pure:
+        parameters = common.DifferentialPrivacyParameters(float(each), 0.0)
+        found = found.compose(pld.from_privacy_parameters(parameters, value_discretization_interval=STEP))
+        spent += Spending.of_pure(Fraction(each))
+    theirs = found.get_epsilon_for_delta(float(delta))
+    assert theirs - STEP * (1 + len(pure)) <= float(spent.epsilon_at(Fraction(delta))) <= theirs + sum(map(float, pure))
 
 
 @pytest.mark.parametrize("delta", DELTAS)

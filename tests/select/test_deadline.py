@@ -28,7 +28,7 @@ from hdmm.select.goal import Goal
 from hdmm.select.loss import BasesLoss
 from hdmm.select.operators import operators_for
 from hdmm.select.opt_hdmm import INTERRUPTED, Candidate
-from hdmm.select.pairs_loss import PairsLoss
+from hdmm.select.pairs import PairsLoss
 from hdmm.select.problem import Problem
 from hdmm.select.search import Search
 from hdmm.select.theta import DenseTheta, WindowedTheta

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hdmm.matrix import Array, Dense, Matrix, to_dense
-from hdmm.select.extrapolation import Extrapolation
+from hdmm.select.gaussian_optimum import Extrapolation
 
 RATES = np.array([0.95, 0.95, 0.5, 0.2])  # of the values: the rounds alone gain 5 % each
 

@@ -29,10 +29,10 @@ from hdmm.matrix import (
     trace_product,
 )
 from hdmm.privacy.guarantee import Noise
-from hdmm.select.forest import ForestIdentity, nested_groups, optimize_forest
 from hdmm.select.gaussian_optimum import gaussian_optimum
 from hdmm.select.opt_0 import opt_0
 from hdmm.select.search import Search, first_search
+from hdmm.select.tree import ForestIdentity, nested_groups, optimize_forest
 from tests.support.effort import examples
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from hdmm.select.marginal_weights import descend, laplace_loss, slopes
 from hdmm.select.operators import operators_for
 from hdmm.select.opt_hdmm import select
 from hdmm.select.opt_x import product_loss
-from hdmm.select.pairs_loss import PairsLoss
+from hdmm.select.pairs import PairsLoss
 from hdmm.select.parts import Parted, Parts
 from hdmm.select.problem import Problem
 from hdmm.select.terms import Terms
@@ -187,11 +188,11 @@ def test_rows_of_large_variance_gain_weight() -> None:
 
 def best(goal: Goal) -> Strategy:
     problem = Problem.of(goal, Noise.LAPLACE)
-    return select(problem, operators_for(problem), restarts=2).strategy
+    return select(problem, operators_for(problem), restarts=1).strategy
 
 
 def test_each_objective_is_least_for_what_was_made_for_it() -> None:
-    domain = Domain({"age": 12, "sex": 2})
+    domain = Domain({"age": 9, "sex": 2})
     tables = {
         "ages": Workload.product(domain, age=AllRange()),
         "sex": Workload.marginals(domain, [("sex",)]),
@@ -212,20 +213,28 @@ SURVEY = {
 }
 
 
+SLOW = [("OPT_M", 2), ("OPT_x", 2), ("OPT_G", 2), ("OPT_+", 1)]
+RUNS = [("OPT_M", 1), ("OPT_x", 1), ("OPT_G", 1), *(pytest.param(*run, marks=pytest.mark.slow) for run in SLOW)]
+
+
 @pytest.mark.parametrize("noise", list(Noise))
-@pytest.mark.parametrize("name", ["OPT_M", "OPT_x", "OPT_G", pytest.param("OPT_+", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("name", "restarts"), RUNS)
 @pytest.mark.parametrize("asked", ["worst", "tables", "targets"])
-def test_every_operator_descends_on_the_objective(name: str, noise: Noise, asked: str) -> None:
+def test_every_operator_descends_on_the_objective(name: str, noise: Noise, asked: str, restarts: int) -> None:
     """What a restart finds for the objective is no worse by it than what it finds for the total; nor are two restarts.
 
     Under Laplace noise the second may end in another local minimum: within 1 % on tables as small as these.
     """
     targets = {"ages": 4.0, "sex": 1.0}
     goal = Goal.of(SURVEY, targets=targets) if asked == "targets" else Goal.of(SURVEY, asked)
-    for restarts in (1,) if name == "OPT_+" else (1, 2):
-        found, total = (found_by(name, Problem.of(each, noise), restarts=restarts) for each in (goal, Goal.of(SURVEY)))
-        within = 0.01 if noise is Noise.LAPLACE and restarts > 1 else 1e-6
-        assert goal.value(found, noise) <= goal.value(total, noise) * (1 + within)
+    found = found_by(name, Problem.of(goal, noise), restarts=restarts)
+    within = 0.01 if noise is Noise.LAPLACE and restarts > 1 else 1e-6
+    assert goal.value(found, noise) <= goal.value(found_for_the_total(name, noise, restarts), noise) * (1 + within)
+
+
+@cache
+def found_for_the_total(name: str, noise: Noise, restarts: int) -> Strategy:
+    return found_by(name, Problem.of(Goal.of(SURVEY), noise), restarts=restarts)
 
 
 @pytest.mark.parametrize("noise", list(Noise))

@@ -143,7 +143,7 @@ def test_whole_and_closure_forms_agree(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("k", "target"),
-    [(1, 4752), (2, 1.92105e6), (3, 1.0788e8), (4, 2.197e9), (5, 1.154e10), (6, 2.145e10), (7, 2.239e10), (8, 2.25e10)],
+    [(1, 4752), (2, 1.9211e6), (3, 1.0788e8), (4, 2.197e9), (5, 1.154e10), (6, 2.0758e10), (7, 2.19e10), (8, 2.203e10)],
 )
 def test_marginals_of_eight_attributes_reach_the_best_known(k: int, target: float) -> None:
     workload = Workload.marginals(Domain({f"a{i}": 10 for i in range(8)}), k=range(k + 1))

@@ -28,9 +28,8 @@ from hdmm.matrix import (
     trace_product,
 )
 from hdmm.privacy.guarantee import Noise
-from hdmm.select.opt_0 import opt_0
+from hdmm.select.opt_0 import cell_order, grid_rows, opt_0, portfolio, spectral_order, tree_rows
 from hdmm.select.search import Search
-from hdmm.select.starts import cell_order, grid_rows, portfolio, spectral_order, tree_rows
 from hdmm.select.theta import DenseTheta, WindowedTheta, Windows, theta_of
 from hdmm.select.tree import tree_widths
 from hdmm.strategy.blocks import Block

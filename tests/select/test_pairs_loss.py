@@ -10,8 +10,7 @@ from hdmm.matrix import Dense, Eye, Ones, to_dense
 from hdmm.privacy.guarantee import Noise
 from hdmm.select.family import Constant, Explicit, Roots
 from hdmm.select.loss import BasesLoss
-from hdmm.select.pairs import BesideTotal, Diagonalised, family_of
-from hdmm.select.pairs_loss import PairsLoss
+from hdmm.select.pairs import BesideTotal, Diagonalised, PairsLoss, family_of
 from hdmm.select.terms import Terms
 from hdmm.select.theta import DenseTheta
 from hdmm.strategy.blocks import Block

@@ -50,7 +50,7 @@ def test_any_workload_is_supported(data: st.DataObject) -> None:
 def test_a_descent_that_comes_near_singular_factors_goes_on(start: int) -> None:
     """Two factors that measure nearly the same leave a direction to rounding, where no Cholesky factor exists.
 
-    Where such a descent says nothing, one product is taken, which is 9e-6 above the best.
+    Where the loss of such a descent is wrong, one product is tried, which is 9e-6 above the best.
     """
     domain = Domain({"a": 3})
     total, pair = Workload.product(domain, a=Total()), Workload.product(domain, a=Ranges([(0, 1)]))

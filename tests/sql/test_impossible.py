@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 import hdmm
 from hdmm import Domain, PureDP, SpecError, WorkloadError, load_spec
+from hdmm.describe.column import columns
 from hdmm.matrix import to_dense
 from hdmm.sql import TableQuery, merged_domain, parse
-from hdmm.sql.column import columns
 from tests.support.chance import fewest
 from tests.support.effort import examples
+from tests.support.spec_cases import planned
 
 PEOPLE = Domain({"age": 5, "marital": ["single", "married"], "sex": ["M", "F"]})
 CELLS = np.indices(PEOPLE.shape).reshape(3, -1)
@@ -81,8 +82,7 @@ def test_a_specification_publishes_zeros_without_noise(tmp_path: Path) -> None:
     # One row is in an impossible cell: like a row outside the domain, it is in no table.
     (tmp_path / "people.csv").write_text("age,marital\n" + "0,married\n" * 500 + "0,single\n3,married\n")
     spec = load_spec(tmp_path / "people.toml")
-    plan = hdmm.optimize(spec.goal, restarts=1)
-    published = hdmm.publish(spec, plan)
+    published = hdmm.publish(spec, planned(spec))
     both, total, ages, marital = (table.columns() for table in published.tables)
     assert [table.name for table in published.tables] == ["both", "sums_total", "sums_age", "sums_marital"]
     known = (both["age"].astype(int) < 2) & (both["marital"] == "married")
@@ -148,7 +148,7 @@ def test_ranges_count_possible_cells(tmp_path: Path, ranges: str, marginals: str
     places = np.indices(spec.domain.shape).reshape(len(spec.domain), -1)
     held = {
         name: np.array([column.values.label(code) for code in column.codes[places[column.axis]]], dtype=object)
-        for name, column in columns(spec.domain).items()
+        for name, column in columns(spec.domain.attributes).items()
     }
     for table in spec.tables[1:]:
         W = to_dense(table.workload.matrix)

@@ -30,6 +30,9 @@ CONDITIONS = [
     "age + score <= 5 AND ABS(age - score) > 1",
     "2 * age - score < 7 AND NOT age - 1 = 3",
     "-age + 0.5 * score > -3",
+    "score - score <= 2",
+    "age + score <> 3 + score",
+    "NOT 0 * score + age >= 4",
     "age = 3",
     "age <> 3",
     "age != 3",
@@ -42,6 +45,9 @@ CONDITIONS = [
     "age BETWEEN 4 AND 2",
     "NOT age BETWEEN 2 AND 4",
     "age NOT BETWEEN 2 AND 4",
+    "age BETWEEN 1 AND score",
+    "NOT age BETWEEN score - 1 AND score + 4",
+    "5 BETWEEN score AND age",
     "age IN (1, 3, 11)",
     "age NOT IN (1, 3)",
     "region IS NULL",
@@ -199,6 +205,8 @@ def leaves(draw: st.DrawFn) -> str:
         kinds += ["equal", "in"]
     if name in ("age", "score", "level"):
         kinds += ["order", "between"]
+    if name in ("age", "score"):
+        kinds += ["sum"]
     if name in ("income", "wealth"):
         kinds += ["edge"]
     if name == "employed":
@@ -217,6 +225,15 @@ def leaves(draw: st.DrawFn) -> str:
             return f"{name} {draw(st.sampled_from(['', 'NOT ']))}BETWEEN {draw(literal)} AND {draw(literal)}"
         case "edge":
             return f"{name} {draw(st.sampled_from(['<', '>=']))} {draw(literal)}"
+        case "sum":
+            terms = [f"{draw(st.integers(0, 3))} * {term}" for term in draw(st.permutations(["age", "score", "score"]))]
+            left = f"{' - '.join(terms[:2])} + {draw(st.integers(0, 9))}"
+            op = draw(st.sampled_from(["=", "<>", "<", "<=", ">", ">="]))
+            return (
+                f"{draw(st.sampled_from([left, f'ABS({left})']))} {op} 5"
+                if draw(st.booleans())
+                else f"{left} {op} {terms[2]}"
+            )
         case _:
             return name
 

@@ -15,7 +15,7 @@ import pytest
 
 from hdmm import SqlError
 from hdmm.sql import parse
-from hdmm.sql.syntax import MOST_CHARACTERS, MOST_NESTED
+from hdmm.sql.syntax import MOST_CHARACTERS, MOST_LEVELS, MOST_NESTED
 from tests.sql.test_sql import CONDITIONS, GROUPINGS
 from tests.support.sql_table import DOMAIN, Table
 
@@ -138,6 +138,9 @@ def test_any_text_is_read_rightly_or_refused_at_length(seed: int) -> None:
         "SELECT COUNT(*) FROM t WHERE age = 1e999999999",
         "SELECT COUNT(*) FROM t WHERE age = " + "9" * 5000,
         "SELECT COUNT(*) FROM t GROUP BY CUBE(" + ", ".join(f"age + {i}" for i in range(40)) + ")",
+        "SELECT COUNT(*) FROM t WHERE age" + " + 1" * 5000 + " < 7",
+        "SELECT age" + " + 1" * 5000 + ", COUNT(*) FROM t GROUP BY 1",
+        "SELECT SUM(age" + " - 1 * 1" * MOST_LEVELS + ") FROM t",
         "SELECT COUNT(*) FROM t WHERE " + "(" * MOST_NESTED + "age = 1" + ")" * (MOST_NESTED + 1),
     ],
 )
@@ -153,5 +156,7 @@ def test_long_chains_are_read() -> None:
     assert parse(DOMAIN, f"SELECT COUNT(*) FROM t WHERE {ors}")[0].workload.products[0].factors == ()
     assert parse(DOMAIN, f"SELECT COUNT(*) FROM t WHERE {ands}")[0].rows == 1
     assert parse(DOMAIN, unions)[0].rows == 500
+    terms = " + 1 - 1" * (MOST_LEVELS // 2 - 5)
+    assert parse(DOMAIN, f"SELECT age{terms}, SUM(age{terms}) FROM t WHERE age{terms} = 3 GROUP BY 1")[0].rows == 1
     deep = "(" * MOST_NESTED + "age = 1" + ")" * MOST_NESTED
     assert parse(DOMAIN, f"SELECT COUNT(*) FROM t WHERE {deep}")[0].rows == 1

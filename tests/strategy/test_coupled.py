@@ -1,4 +1,4 @@
-"""Blocks with bases of their own on one or two attributes: all that their form says is what dense algebra says."""
+"""Blocks with bases of their own on one attribute: all that their form says is what dense algebra says."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from hdmm import Domain, Identity, Strategy, Workload
 from hdmm.matrix import Dense, Eye, Matrix, PIdentity, to_dense
 from hdmm.reconstruct.least_squares import reconstruct
 from hdmm.reconstruct.nonnegative import nonnegative
-from hdmm.strategy.axis_groups import AxisGroups
+from hdmm.strategy.axis_groups import AxisGroups, Tabulated
 from hdmm.strategy.blocks import Block
-from hdmm.strategy.class_form import ClassForm, Tabulated
+from hdmm.strategy.class_form import ClassForm
 from tests.support import brute, families
 from tests.support.effort import examples
 from tests.support.strategies import domains, workloads
@@ -34,20 +34,18 @@ def factor(rng: np.random.Generator, n: int) -> Matrix:
 
 @st.composite
 def coupled(draw: st.DrawFn) -> Strategy:
-    """Blocks of which one or two attributes have a factor of each block's own, and the others one base and Total."""
+    """Blocks of which one attribute has a factor of each block's own, and the others one base and Total."""
     domain = draw(domains(attributes=4, size=4))
     rng = np.random.default_rng(draw(st.integers(0, 1 << 30)))
-    free = draw(st.sets(st.sampled_from(range(len(domain))), min_size=1, max_size=2))
+    free = draw(st.sampled_from(range(len(domain))))
     bases = {
         i: PIdentity(rng.uniform(size=(1, n))) if rng.random() < 0.5 else Eye(n) for i, n in enumerate(domain.shape)
     }
-    joint = {i: factor(rng, domain.shape[i]) for i in free}
     blocks: list[Block] = []
     for _ in range(draw(st.integers(2, 5))):
         axes = [i for i in range(len(domain)) if draw(st.booleans())]
-        both = len(free) == 2 and free <= set(axes)
-        own = {i: joint[i] if both else factor(rng, domain.shape[i]) for i in free}
-        blocks.append(Block(float(rng.uniform(0.2, 2)), [(i, own.get(i, bases[i])) for i in axes]))
+        each = bases | {free: factor(rng, domain.shape[free])}
+        blocks.append(Block(float(rng.uniform(0.2, 2)), [(i, each[i]) for i in axes]))
     return Strategy(domain, tuple(blocks))
 
 

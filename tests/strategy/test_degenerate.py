@@ -23,7 +23,7 @@ from hdmm.select.operators import operators_beside
 from hdmm.select.problem import Problem
 from hdmm.strategy.informed import unknown
 from hdmm.strategy.lattice import resolution
-from tests.strategy.test_supports import dense_block, drawn_domain, drawn_known, drawn_workload
+from tests.support.problems import dense_block, drawn_domain, drawn_known, drawn_workload
 
 ONE = Domain({"a": 1})
 ONES = Domain({"a": 1, "b": 1})

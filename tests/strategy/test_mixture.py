@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from hdmm import StrategyError
 from hdmm.strategy import mixture
-from hdmm.strategy.mixture import Mixture, box_keys, quotient_sum, subset_keys
+from hdmm.strategy.mixture import Mixture, box_keys, quotient_sum
+from hdmm.strategy.subsets import Subsets, members, subset_of
 from tests.support import brute
 
 
@@ -71,11 +72,26 @@ def test_an_unmeasured_cell_is_infinite() -> None:
     assert quotient_sum(lam, lam) == 1.0
 
 
-def test_subset_keys_are_distinct_beyond_64_bits() -> None:
-    axes = np.array([list(range(i, i + 30)) for i in range(5)])
-    keys = subset_keys(axes, 200)
-    assert len(set(keys.tolist())) == 5
-    assert all(isinstance(key, int) and key >= 2**63 for key in keys.tolist())
+@pytest.mark.parametrize("d", [0, 1, 5, 63, 64, 65, 128, 200])
+def test_many_subsets_are_what_their_integers_are(d: int) -> None:
+    rng = np.random.default_rng(d)
+    numbers = [int.from_bytes(rng.bytes(-(-d // 8) or 1), "little") % (1 << d) for _ in range(40)]
+    numbers += [1 << i for i in range(d)] + [0x20 << 8 * k for k in range(d // 8)] + numbers[:7] + [0]
+    found = Subsets.of(numbers, d)
+    assert found.numbers() == numbers
+    assert [subset_of(np.flatnonzero(row).tolist()) for row in found.membership()] == numbers
+    assert Subsets.single(d).numbers() == [1 << i for i in range(d)]
+    unique, places = found.distinct()
+    assert unique.numbers() == sorted(set(numbers))
+    assert [unique.numbers()[k] for k in places] == numbers
+    known = unique[np.arange(0, len(unique), 2)]
+    expected = {s: k for k, s in enumerate(known.numbers())}
+    assert known.places(found).tolist() == [expected.get(s, -1) for s in numbers]
+    assert known[np.arange(0)].places(found).tolist() == [-1] * len(numbers)
+    sizes = list(found.by_size)
+    assert sorted(np.concatenate([rows for rows, _ in sizes]).tolist()) == list(range(len(numbers)))
+    assert all(members(numbers[k]) == axes for rows, each in sizes for k, axes in zip(rows, each.tolist(), strict=True))
+    assert [each.shape[1] for _, each in sizes] == sorted({s.bit_count() for s in numbers})
 
 
 def test_too_many_cells_are_refused() -> None:

@@ -8,44 +8,15 @@ from functools import reduce
 
 import numpy as np
 
-from hdmm import (
-    AllRange,
-    Identity,
-    PredicateSet,
-    Prefix,
-    Ranges,
-    Sets,
-    Shuffled,
-    Strategy,
-    Total,
-    Vectors,
-    Weighted,
-    Width,
-    Workload,
-)
+from hdmm import PredicateSet, Shuffled, Strategy, Weighted, Workload
 from hdmm.describe.predicates import Union
 from hdmm.privacy.guarantee import Noise
+from tests.support.plain_sets import PLAIN
 
 
 def rows(predicates: PredicateSet, n: int) -> np.ndarray:
     """The predicate matrix written out from the definition of each set."""
     match predicates:
-        case Identity():
-            return np.eye(n)
-        case Total():
-            return np.ones((1, n))
-        case Prefix():
-            return np.array([[float(c <= r) for c in range(n)] for r in range(n)])
-        case AllRange():
-            return ranges([(lo, hi) for lo in range(n) for hi in range(lo, n)], n)
-        case Width(width):
-            return ranges([(lo, lo + width - 1) for lo in range(n - width + 1)], n)
-        case Ranges():
-            return ranges(predicates.bounds, n)
-        case Sets():
-            return np.array([[float(c in s) for c in range(n)] for s in predicates.members])
-        case Vectors():
-            return np.array(predicates.rows)
         case Union():
             return np.vstack([rows(part, n) for part in predicates.parts])
         case Shuffled():
@@ -53,11 +24,7 @@ def rows(predicates: PredicateSet, n: int) -> np.ndarray:
         case Weighted():
             return np.diag(predicates.weights) @ rows(predicates.inner, n)
         case _:
-            raise AssertionError(f"no definition of {predicates}")
-
-
-def ranges(bounds: Sequence[tuple[int, int]], n: int) -> np.ndarray:
-    return np.array([[float(lo <= c <= hi) for c in range(n)] for lo, hi in bounds])
+            return PLAIN[type(predicates)].rows(predicates, n)
 
 
 def workload_matrix(workload: Workload) -> np.ndarray:

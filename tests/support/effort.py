@@ -11,8 +11,14 @@ from hypothesis import settings
 
 SHARE = {"all": 1, "few": 20}.get(os.environ.get("HDMM_EXAMPLES", ""), 3)
 FEWEST = 10
+THOROUGH = SHARE == 1
 
 
 def examples(count: int) -> settings:
     """This many examples, or a share of them; they are new ones in every run."""
     return settings(max_examples=max(count // SHARE, min(count, FEWEST)))
+
+
+def tries(count: int) -> int:
+    """The same share of what a test draws by itself."""
+    return max(count // SHARE, 1)

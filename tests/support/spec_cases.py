@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from hdmm import Plan, Spec, optimize
 from hdmm.privacy.guarantee import Noise
+from hdmm.publication import outlook, planning
 from hdmm.select.goal import Goal
+from hdmm.select.operators import operators_for
+from hdmm.select.problem import Problem
 
 SPEC = """\
 title = "People"
@@ -80,13 +85,36 @@ def write_csv(table: pa.Table, path: Path) -> None:
 _PLANS: list[tuple[Goal, Noise, Plan]] = []
 
 
+def optimize_quickly(goal: Goal, *, noise: Noise, **options: Any) -> Plan:
+    """optimize by the first operator alone, which is fast and never far off."""
+    return optimize(goal, noise=noise, **{**options, "operators": operators_for(Problem.of(goal.in_counts, noise))[:1]})
+
+
+@pytest.fixture(autouse=True)
+def plan_quickly(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For rooms whose tests are not about the search; one that is takes `whole_search`."""
+    if "whole_search" not in request.fixturenames:
+        without_search(monkeypatch)
+
+
+def without_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a specification is planned with until the end of a test."""
+    for room in (planning, outlook):
+        monkeypatch.setattr(room, "optimize", optimize_quickly)
+
+
+@pytest.fixture
+def whole_search() -> None:
+    """Plans are made by all operators, as they are for a user."""
+
+
 def planned(spec: Spec) -> Plan:
     """A plan that suits, made once for tests that care about other things."""
     goal, noise = spec.goal, spec.privacy.noise
     for held, kind, plan in _PLANS:
         if (held, kind) == (goal, noise):
             return plan
-    plan = optimize(goal, noise=noise, restarts=1, time_limit=1, progress=False)
+    plan = optimize_quickly(goal, noise=noise, restarts=1, progress=False)
     _PLANS.append((goal, noise, plan))
     return plan
 

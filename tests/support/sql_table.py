@@ -9,8 +9,8 @@ import duckdb
 import numpy as np
 
 from hdmm import Bins, Domain, Integers, Labels
+from hdmm.describe.column import Column, columns
 from hdmm.sql import TableQuery, parse
-from hdmm.sql.column import Column, columns
 
 DOMAIN = Domain(
     {
@@ -37,7 +37,7 @@ class Table:
         self.held: dict[str, list[Any]] = {}
         self.shown: dict[str, dict[Any, Any]] = {}
         self.vectors: dict[tuple[str, ...], np.ndarray] = {}
-        for name, column in columns(DOMAIN).items():
+        for name, column in columns(DOMAIN.attributes).items():
             values = [_held(column, code, rng) for code in range(column.values.size)]
             self.shown[name] = {column.values.label(code): value for code, value in enumerate(values)}
             self.held[name] = [values[code] for code in rng.integers(column.values.size, size=rows)]

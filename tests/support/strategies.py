@@ -2,27 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 from hypothesis import strategies as st
 
-from hdmm import (
-    AllRange,
-    Domain,
-    Identity,
-    PredicateSet,
-    Prefix,
-    Ranges,
-    Sets,
-    Shuffled,
-    Total,
-    Vectors,
-    Weighted,
-    Width,
-    Workload,
-)
+from hdmm import Domain, Identity, PredicateSet, Shuffled, Total, Weighted, Workload
+from tests.support.plain_sets import PLAIN
 
 weights = st.sampled_from([0.0, 0.25, 1.0, 1.0, 2.0, 3.0])
 
@@ -33,28 +17,11 @@ def domains(*, attributes: int = 3, size: int = 5) -> st.SearchStrategy[Domain]:
     return sizes.map(lambda ns: Domain({f"a{i}": n for i, n in enumerate(ns)}))
 
 
-def _lists(of: st.SearchStrategy[Any], least: int = 1, most: int = 3) -> st.SearchStrategy[list[Any]]:
-    return st.lists(of, min_size=least, max_size=most)
-
-
-PLAIN: dict[type[PredicateSet], Callable[[int], st.SearchStrategy[PredicateSet]]] = {
-    Identity: lambda n: st.just(Identity()),
-    Total: lambda n: st.just(Total()),
-    Prefix: lambda n: st.just(Prefix()),
-    AllRange: lambda n: st.just(AllRange()),
-    Width: lambda n: st.integers(1, n).map(Width),
-    Ranges: lambda n: _lists(_lists(st.integers(0, n - 1), 2, 2).map(sorted)).map(Ranges),
-    Sets: lambda n: _lists(st.lists(st.integers(0, n - 1), max_size=n)).map(Sets),
-    Vectors: lambda n: _lists(_lists(st.sampled_from([0.0, 1.0, -1.0, 0.5]), n, n)).map(Vectors),
-}
-"""Each kind of predicate set on one attribute that is not made of others, as it is drawn on n values."""
-
-
 @st.composite
 def predicate_sets(draw: st.DrawFn, n: int) -> PredicateSet:
     """Any kind of predicate set on n values."""
     kinds = st.sampled_from([*PLAIN, Total, Identity])
-    plain = kinds.flatmap(lambda kind: PLAIN[kind](n))
+    plain = kinds.flatmap(lambda kind: PLAIN[kind].draw(n))
     inner = draw(plain)
     match draw(st.sampled_from(["plain", "plain", "union", "shuffled", "weighted"])):
         case "union":

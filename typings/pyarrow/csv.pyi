@@ -1,5 +1,5 @@
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import BinaryIO, Literal
 
 from pyarrow import BufferReader, DataType, Table
 
@@ -31,3 +31,4 @@ class ConvertOptions:
 def read_csv(
     input_file: BufferReader, read_options: ReadOptions, parse_options: ParseOptions, convert_options: ConvertOptions
 ) -> Table: ...
+def write_csv(data: Table, output_file: BinaryIO) -> None: ...

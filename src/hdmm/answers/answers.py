@@ -28,7 +28,9 @@ from hdmm.describe.table_column import TableColumn
 from hdmm.describe.workload import Workload
 from hdmm.matrix import Array, Matrix, column_norms
 from hdmm.privacy.guarantee import Noise
+from hdmm.reconstruct.empty_queries import empty_queries
 from hdmm.reconstruct.estimate import Estimate, all_values
+from hdmm.reconstruct.known import Known
 from hdmm.select.goal import Goal
 from hdmm.strategy.error import check_support
 from hdmm.strategy.form import Form, NoClosedFormError, constant_variances
@@ -60,6 +62,7 @@ class Answers(Shown):
     form: Form  # of the measurements with their noise
     noise: Noise
     named: tuple[tuple[str, int], ...] = ()  # tables by name, each with its number of products; none if they have none
+    known: tuple[Known, ...] = ()
 
     @classmethod
     def of(
@@ -70,6 +73,7 @@ class Answers(Shown):
         noise: Noise,
         *,
         unbiased: Estimate,
+        known: tuple[Known, ...] = (),
     ) -> Answers:
         """The estimate's answers; StrategyError if what was measured does not support a product. O(queries)."""
         workload = asked if isinstance(asked, Workload) else Goal.of(asked).workload
@@ -81,7 +85,17 @@ class Answers(Shown):
             check_support(Workload(workload.domain, products), form)
         counts = _counts(workload, estimate)
         centre = counts if estimate is unbiased else _counts(workload, unbiased)
-        return cls(workload, counts, centre, form, noise, named)
+        return cls(workload, counts, centre, form, noise, named, known)
+
+    def part(self, start: int, stop: int | None = None) -> Answers:
+        """The answers to some products of the workload, which follow one another."""
+        ends = np.cumsum([0, *(product.queries for product in self.workload.products)])[
+            [start, -1 if stop is None else stop]
+        ]
+        at = slice(*ends.tolist())
+        workload = Workload(self.workload.domain, self.workload.products[start:stop])
+        counts = self.counts[at]
+        return Answers(workload, counts, self.centre[at] if self.biased else counts, self.form, self.noise)
 
     @property
     def biased(self) -> bool:
@@ -195,20 +209,20 @@ class Answers(Shown):
         return Ratios(one, two, covariance, factor, self.nothing(denominator))
 
     def nothing(self, combine: sp.csr_array) -> Array:
-        """How near to 0 each row of a matrix of coefficients is if it is 0 but for rounding: a thousandth of a row.
+        """How near to 0 each row of a matrix of coefficients is if it is 0: a thousandth of a row, or any distance.
 
         Counts are whole numbers, and what is known of them has no noise, so that only rounding is left of a group that
-        is known to be empty.
+        is known to be empty. If only its sum with others is known to be 0, there is noise, and nothing else.
         """
-        shape = self.workload.domain.shape
-        units = [
-            math.prod(_least(p, math.prod(shape[i] for i in on)) for on, p in q.sets) for q in self.workload.products
-        ]
-        each = np.repeat(units, [product.queries for product in self.workload.products])
-        rows = np.repeat(np.arange(size(combine)[0]), np.diff(combine.indptr))
+        shape, products = self.workload.domain.shape, self.workload.products
+        units = [math.prod(_least(p, math.prod(shape[i] for i in on)) for on, p in q.sets) for q in products]
+        each = np.repeat(np.array(units, dtype=np.float64), [product.queries for product in products])
+        each[self._empty] = np.inf
+        used = combine.data != 0
+        rows = np.repeat(np.arange(size(combine)[0]), np.diff(combine.indptr))[used]
         found = np.full(size(combine)[0], np.inf)
-        np.minimum.at(found, rows, np.where(combine.data == 0, np.inf, np.abs(combine.data) * each[combine.indices]))
-        return np.where(np.isfinite(found), _NOTHING * found, 0.0)
+        np.minimum.at(found, rows, np.abs(combine.data[used]) * each[combine.indices[used]])
+        return np.where(np.bincount(rows, minlength=len(found)) > 0, _NOTHING * found, 0.0)
 
     def sums(self, combine: sp.csr_array | None) -> tuple[Array, Array, Array]:
         """(estimate, centre, stddev) of linear combinations of queries: row i is Σ combine[i, j]·query j.
@@ -236,12 +250,25 @@ class Answers(Shown):
         """The interval of an unbiased estimate made to hold a biased one; counts are known to be at least 0."""
         if not self.biased:
             return bounds
-        products, shape = self.workload.products, self.workload.domain.shape
-        asked = {(p, shape[i]) for product in products for i, p in product.factors}
-        below = {(p, n) for p, n in asked if _signed(p.matrix(n))}
-        signed = [any((p, shape[i]) in below for i, p in product.factors) for product in products]
-        least = np.repeat(np.where(signed, -np.inf, 0.0), [product.queries for product in products])
+        least = np.repeat(np.where(self._signs, -np.inf, 0.0), [product.queries for product in self.workload.products])
         return holding(bounds, estimate, least if combine is None else float(least.min(initial=0.0)))
+
+    @cached_property
+    def _empty(self) -> Array:
+        """Which queries are known to count nobody."""
+        found = np.zeros(len(self.counts), dtype=np.bool)
+        if self.known:
+            for (product, at), signed in zip(self._slices(), self._signs, strict=True):
+                found[at] = False if signed else empty_queries(self.known, product)
+        return found
+
+    @property
+    def _signs(self) -> list[bool]:
+        """Whether queries of each product may have weights below 0, so that their answers may be."""
+        products = self.workload.products
+        asked = {(p, product.cells(axes)) for product in products for axes, p in product.sets}
+        below = {(p, n) for p, n in asked if _signed(p.matrix(n))}
+        return [any((p, product.cells(axes)) in below for axes, p in product.sets) for product in products]
 
     def __repr__(self) -> str:
         return f"Answers({self.workload.queries:,} queries in {len(self.named or self.workload.products):,} tables)"
@@ -313,7 +340,7 @@ def _unbounded(product: Product) -> BinBounds | None:
     if not any(isinstance(p, Amounts) and isinstance(attributes[i].values, Bins) for i, p in product.factors):
         return None
     ends = np.full(product.queries, np.inf)
-    return BinBounds(np.isinf(ends), -ends, ends)
+    return BinBounds(-ends, ends)
 
 
 def _columns(product: Product) -> tuple[TableColumn, ...]:

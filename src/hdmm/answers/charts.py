@@ -16,6 +16,7 @@ from hdmm.answers.picture import Picture, steps
 from hdmm.base.lazy import Lazy, require
 from hdmm.describe.entries import ALL
 from hdmm.describe.table_column import named_columns
+from hdmm.matrix import Array
 from hdmm.privacy.guarantee import Privacy, error_factor, parameter, scaled
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ _MOST_POINTS = 1000  # of one curve
 _MOST_SERIES = 10  # that colours tell apart
 _LEAST_STEPS = 12  # of a curve; fewer are bars
 _MOST_GROUPED = 4  # bars side by side
-_NUMBERS = ("estimate", "lower", "upper")
+_WITH_BINS = "The wider intervals also cover where in their bins values lie; unbounded ones are not drawn."
 _WIDTH = 480  # pixels
 _TIMES = [Fraction(round(1000 * 2 ** (k / 4)), 1000) for k in range(-8, 9)]  # a quarter to four times
 
@@ -49,6 +50,7 @@ def estimates_chart(picture: Picture) -> alt.LayerChart:
     hidden = picture.suppressed + picture.unknown
     notes = [f"{hidden:,} suppressed or unknown rows are not drawn."] * (hidden > 0)
     notes += ["The estimates are biased."] * picture.biased
+    notes += [_WITH_BINS] * (picture.bins is not None)
     notes += [f"Rows of {ALL} are not drawn."] * (picture.totals > 0)
     scale = _scale(shown)
     return _bars(shown, notes) if scale is None else _curves(shown, notes, scale)
@@ -103,14 +105,16 @@ def _bars(picture: Picture, notes: Sequence[str]) -> alt.LayerChart:
     named = names if grouped else _distinct(names)  # rows of one name would be drawn over each other
     records = [_record(picture, k, named[k], row[-1] if grouped else "") for k, row in enumerate(shown)]
     place = alt.Y(field="row", type="nominal", sort=None, title=_joined(heads[:-1] if grouped else heads))
-    base = alt.Chart(alt.InlineData(values=records)).encode(y=place, tooltip=_tips(heads))
-    bars, whiskers = base.mark_bar(opacity=0.8), base.mark_rule(strokeWidth=2)
+    base = alt.Chart(alt.InlineData(values=records)).encode(y=place, tooltip=_tips(picture))
+    x = alt.X(field="estimate", type="quantitative", title=_axis(picture))
+    layers = [base.mark_bar(opacity=0.8).encode(x=x.stack(None))]
+    for (lower, upper), width in zip(_intervals(picture), (2, 1), strict=False):
+        end = alt.X(field=lower, type="quantitative", title=_axis(picture))
+        layers.append(base.mark_rule(strokeWidth=width).encode(x=end, x2=alt.X2(field=upper)))
     if grouped:
         beside = alt.YOffset(field="series", type="nominal", sort=last)
-        bars = bars.encode(yOffset=beside, color=_colour("series", heads[-1], last))
-        whiskers = whiskers.encode(yOffset=beside)
-    x, lower = (alt.X(field=name, type="quantitative", title=_axis(picture)) for name in ("estimate", "lower"))
-    layers = [bars.encode(x=x.stack(None)), whiskers.encode(x=lower, x2=alt.X2(field="upper"))]
+        layers = [layer.encode(yOffset=beside) for layer in layers]
+        layers[0] = layers[0].encode(color=_colour("series", heads[-1], last))
     left = _first(len(shown), len(picture), "rows")
     return _titled(layers, picture.title, [*notes, *left], f"Bars of {_axis(picture)}.")
 
@@ -120,8 +124,8 @@ def _curves(picture: Picture, notes: Sequence[str], scale: _Scale) -> alt.LayerC
     others = [k for k in range(len(heads)) if k != column]
     names = [_joined([row[k] for k in others]) for row in picture.labels]
     series = list(dict.fromkeys(names))
-    shown, told = scale.steps[:_MOST_POINTS], series[:_MOST_SERIES]
-    inside = set(shown), set(told)
+    shown, drawn_series = scale.steps[:_MOST_POINTS], series[:_MOST_SERIES]
+    inside = set(shown), set(drawn_series)
     records = [
         _record(picture, k, row[column], names[k])
         for k, row in enumerate(picture.labels)
@@ -130,17 +134,16 @@ def _curves(picture: Picture, notes: Sequence[str], scale: _Scale) -> alt.LayerC
     # The axis has the labels themselves, in their order, because a bin or a range is not at one number.
     ticks = alt.Axis(labelOverlap="parity", labelAngle=0)
     x = alt.X(field="row", type="ordinal", sort=None, title=heads[column], axis=ticks)
-    base = alt.Chart(alt.InlineData(values=records)).encode(x=x, tooltip=_tips(heads))
+    base = alt.Chart(alt.InlineData(values=records)).encode(x=x, tooltip=_tips(picture))
     if others:
-        base = base.encode(color=_colour("series", _joined([heads[k] for k in others]), told))
-    y, lower = (alt.Y(field=name, type="quantitative", title=_axis(picture)) for name in ("estimate", "lower"))
-    layers = [
-        base.mark_area(opacity=0.3).encode(y=lower, y2=alt.Y2(field="upper")),
-        base.mark_line().encode(y=y),
-        base.mark_point(filled=True, size=12).encode(y=y),
-    ]
+        base = base.encode(color=_colour("series", _joined([heads[k] for k in others]), drawn_series))
+    y = alt.Y(field="estimate", type="quantitative", title=_axis(picture))
+    layers = [base.mark_line().encode(y=y), base.mark_point(filled=True, size=12).encode(y=y)]
+    for k, (lower, upper) in enumerate(_intervals(picture)):
+        end = alt.Y(field=lower, type="quantitative", title=_axis(picture))
+        layers.insert(k, base.mark_area(opacity=0.3 - 0.15 * k).encode(y=end, y2=alt.Y2(field=upper)))
     left = ["Of all ranges, the shortest are drawn."] * scale.ranges
-    left += [*_first(len(told), len(series), "curves"), *_first(len(shown), len(scale.steps), "values")]
+    left += [*_first(len(drawn_series), len(series), "curves"), *_first(len(shown), len(scale.steps), "values")]
     return _titled(layers, picture.title, [*notes, *left], f"Curves of {_axis(picture)}.")
 
 
@@ -176,13 +179,27 @@ def _axis(picture: Picture) -> str:
 def _record(picture: Picture, k: int, row: str, series: str) -> dict[str, object]:
     """What a mark and its tooltip show of a row."""
     labels: dict[str, object] = {f"label{at}": label for at, label in enumerate(picture.labels[k])}
-    numbers = zip(_NUMBERS, (picture.estimate, picture.lower, picture.upper), strict=True)
-    return labels | {name: float(each[k]) for name, each in numbers} | {"row": row, "series": series}
+    numbers = {name: float(each[k]) if math.isfinite(each[k]) else None for name, each in _numbers(picture).items()}
+    return labels | numbers | {"row": row, "series": series}
 
 
-def _tips(columns: Sequence[str]) -> list[alt.Tooltip]:
-    labels = [alt.Tooltip(field=f"label{k}", type="nominal", title=name) for k, name in enumerate(columns)]
-    return [*labels, *(_figure(name, name) for name in _NUMBERS)]
+def _numbers(picture: Picture) -> dict[str, Array]:
+    """The numbers of all rows, by the fields that have them."""
+    found = {"estimate": picture.estimate, "lower": picture.lower, "upper": picture.upper}
+    if picture.bins is not None:
+        found["lower_with_bins"], found["upper_with_bins"] = picture.bins
+    return found
+
+
+def _intervals(picture: Picture) -> list[tuple[str, str]]:
+    """The fields of the ends of intervals: of that of the noise, and of the wider one with bins if there are some."""
+    wider = [] if picture.bins is None else [("lower_with_bins", "upper_with_bins")]
+    return [("lower", "upper"), *wider]
+
+
+def _tips(picture: Picture) -> list[alt.Tooltip]:
+    labels = [alt.Tooltip(field=f"label{k}", type="nominal", title=name) for k, name in enumerate(picture.heads)]
+    return [*labels, *(_figure(name, name.replace("_", " ")) for name in _numbers(picture))]
 
 
 def _figure(field: str, title: str) -> alt.Tooltip:

@@ -114,7 +114,7 @@ class Ratios:
     >>> one = np.array([1.0])
     >>> part, whole = (LinearEstimates(v * one, v * one, one, Noise.GAUSSIAN) for v in (30.0, 100.0))
     >>> share = Ratios(part, whole, 0.5 * one)
-    >>> share.values, share.stddev.round(4), [end.round(4) for end in share.interval()]
+    >>> share.values, share.stddev.round(4), [end.round(4) for end in share.interval(0.95)]
     (array([0.3]), array([0.0089]), [array([0.2824]), array([0.3175])])
     """
 

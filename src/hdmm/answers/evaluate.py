@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -10,7 +11,7 @@ from scipy.optimize import isotonic_regression
 
 from hdmm.answers.answers import Answers
 from hdmm.answers.combinations import sum_covariances
-from hdmm.answers.margins import half_width, interval
+from hdmm.answers.margins import half_width, holding, interval
 from hdmm.describe.aggregates import Aggregate, Linear, Quantiles, Quotient
 from hdmm.matrix import Array
 
@@ -24,11 +25,11 @@ def evaluated(aggregates: Sequence[Aggregate], answers: Answers, level: float) -
     """The numbers of all rows, aggregate by aggregate.
 
     Where a denominator may be 0 at this level, a quotient or quantile may not exist: its estimate is NaN, its standard
-    deviation infinite, and its interval unbounded.
+    deviation infinite, and its interval unbounded. An interval always holds its estimate.
     """
     found = [_numbers(each, answers, level) for each in aggregates]
     estimate, stddev, lower, upper = (np.concatenate(each) for each in zip(*found, strict=True))
-    return estimate, stddev, lower, upper
+    return estimate, stddev, *(holding((lower, upper), estimate, -math.inf) if answers.biased else (lower, upper))
 
 
 def _numbers(aggregate: Aggregate, answers: Answers, level: float) -> RowNumbers:

@@ -18,7 +18,7 @@ class Picture:
     """The rows of a table that have numbers, all of one measure, without totals beside their parts.
 
     On one scale with its parts, a total would leave them no room. `totals`, `suppressed` and `unknown` say how many
-    rows are left out.
+    rows are left out. `bins` are the ends of the intervals that also cover where in their bins values lie.
     """
 
     title: str
@@ -33,6 +33,7 @@ class Picture:
     suppressed: int = 0
     unknown: int = 0
     totals: int = 0
+    bins: tuple[Array, Array] | None = None
 
     @property
     def heads(self) -> tuple[str, ...]:
@@ -40,9 +41,15 @@ class Picture:
         return tuple(column.head for column in self.columns)
 
     @property
+    def widest(self) -> tuple[Array, Array]:
+        """The ends of the intervals that cover all that is uncertain; they may be infinite."""
+        return (self.lower, self.upper) if self.bins is None else self.bins
+
+    @property
     def may_be_zero(self) -> Array:
         """Whether the interval includes 0."""
-        return (self.lower <= 0) & (self.upper >= 0)
+        lower, upper = self.widest
+        return (lower <= 0) & (upper >= 0)
 
     @property
     def ranged(self) -> str | None:
@@ -63,7 +70,8 @@ class Picture:
         """The same of some rows."""
         labels, places = [self.labels[k] for k in rows], list(rows)
         numbers = {"estimate": self.estimate[places], "lower": self.lower[places], "upper": self.upper[places]}
-        return replace(self, labels=labels, **numbers)
+        bins = None if self.bins is None else (self.bins[0][places], self.bins[1][places])
+        return replace(self, labels=labels, bins=bins, **numbers)
 
     def without_totals(self) -> Picture:
         """The rows that are parts of totals; all if there are none."""

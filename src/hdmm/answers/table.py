@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import io
 import itertools
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
@@ -18,7 +19,7 @@ from hdmm.answers.margins import PLAIN, Reliability
 from hdmm.answers.picture import Picture
 from hdmm.base.digits import RoundedRow, outward, rounded_row
 from hdmm.base.exceptions import ReportError, WorkloadError
-from hdmm.base.hints import did_you_mean
+from hdmm.base.hints import did_you_mean, first_of
 from hdmm.base.lazy import Lazy, require
 from hdmm.base.notebook import MOST_SHOWN, Card, Shown
 from hdmm.describe.table_column import TableColumn, named_columns
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 else:
     pl, pq = Lazy("polars"), Lazy("pyarrow.parquet")
 
-_MOST_NAMED = 20  # tables in a message
 _NUMBERS = ("estimate", "stddev", "lower", "upper")
 
 BINNED: Final = (
@@ -83,20 +83,19 @@ class Forecast:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class BinBounds:
-    """What is known about sums and means of values of which only the bin is known: `rows` says which rows are such.
+    """Intervals of rows that add up values of which only the bin is known: the margin of these is of the noise alone.
 
-    Their margin is that of the noise in what the bins stand for. The interval from `lower` to `upper` covers the true
-    number wherever in their bins the values lie; it is unbounded where the measurements do not distinguish the bins.
-    Any other row has its own interval here.
+    From `lower` to `upper`, the true number is covered wherever in their bins the values lie; this holds the interval
+    of the noise, and is unbounded where the measurements do not distinguish the bins. Any other row has its own
+    interval here.
     """
 
-    rows: Array
     lower: Array
     upper: Array
 
     def at(self, rows: Array | slice) -> BinBounds:
         """The same of some rows."""
-        return BinBounds(self.rows[rows], self.lower[rows], self.upper[rows])
+        return BinBounds(self.lower[rows], self.upper[rows])
 
 
 @final
@@ -105,23 +104,40 @@ class PrintedRow:
     """A row with the digits that its noise leaves a meaning: what files, pages and terminals write of it.
 
     `bins` are the ends of what noise and bins leave possible, and `share` is its percentage, where a table has some.
+    A number that is suppressed is not here, nor what is beside it; its standard deviation always is.
     """
 
     labels: tuple[str, ...]
-    numbers: RoundedRow
+    numbers: RoundedRow | None
+    stddev: Decimal
     grade: str
     bins: tuple[Decimal, Decimal] | None
     share: PrintedRow | None
 
-    @property
-    def suppressed(self) -> bool:
-        """Whether the number is left blank; its standard deviation never is."""
-        return self.grade == "suppressed"
+
+class Framed(Shown):
+    """What is an Arrow table, and a data frame of the libraries that read these."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def to_arrow(self) -> pa.Table:
+        """An Arrow table."""
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The same as a pandas data frame."""
+        require("pandas", "Data frames of pandas", "pip install pandas")
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> pl.DataFrame:
+        """The same as a polars data frame."""
+        require("polars", "Data frames of polars", "pip install polars")
+        return cast("pl.DataFrame", pl.from_arrow(self.to_arrow()))
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Table(Shown):
+class Table(Framed):
     """Estimates of counts, one per row, labelled by `label_columns`; a total has none.
 
     The interval from lower to upper covers the true count with probability at least `level`. A biased estimate need
@@ -171,7 +187,7 @@ class Table(Shown):
             title = f"{self.title}: {measure}"
             here = slice(start, start + rows)
             zero = None if self.impossible is None else self.impossible[here]
-            bins = None if self.bins is None or not self.bins.rows[here].any() else self.bins.at(here)
+            bins = None if self.bins is None or not self.noise_only[here].any() else self.bins.at(here)
             columns = self.label_columns[:-1]
             named = replace(self, title=title, label_columns=columns, measures=1, impossible=zero, bins=bins)
             found.append(replace(named, measure=measure, labels=partial(tuple, kept), **numbers))
@@ -185,6 +201,10 @@ class Table(Shown):
         bins = None if self.bins is None else self.bins.at(order)
         held = replace(self, labels=lambda: map(labels.__getitem__, order.tolist()), impossible=zero, bins=bins)
         return replace(held, **numbers)
+
+    def words(self) -> Iterator[tuple[str, ...]]:
+        """The labels of every row as they are written: nothing for a label that a row does not have."""
+        return (tuple(label or "" for label in row) for row in self.labels())
 
     @property
     def attributes(self) -> tuple[str, ...]:
@@ -207,6 +227,13 @@ class Table(Shown):
         return (self.lower <= 0) & (self.upper >= 0)
 
     @property
+    def noise_only(self) -> Array:
+        """Whether the interval of a row covers the noise, but not wherever in their bins values lie."""
+        if self.bins is None:
+            return np.zeros(len(self), dtype=bool)
+        return (self.bins.lower < self.lower) | (self.bins.upper > self.upper)
+
+    @property
     def unknown(self) -> Array:
         """Whether a number may not exist, such as the mean of a group that may be empty: NaN, between −∞ and ∞."""
         return np.isnan(self.estimate)
@@ -214,8 +241,7 @@ class Table(Shown):
     @property
     def reliable(self) -> Array:
         """Whether the margin of each count is small for its size, by the table's rule, and covers all that it may."""
-        found = self.reliability.reliable(self.estimate, self.margin)
-        return found if self.bins is None else found & ~self.bins.rows
+        return self.reliability.reliable(self.estimate, self.margin) & ~self.noise_only
 
     @property
     def suppressed(self) -> Array:
@@ -225,14 +251,13 @@ class Table(Shown):
     @property
     def notes(self) -> list[str]:
         """How reliable each count is: good, fair, rough, may be 0, noise only, suppressed, unknown, or impossible."""
-        nowhere = np.zeros(len(self), dtype=bool)
         return self.reliability.notes(
             self.estimate,
             self.margin,
             self.may_be_zero,
             suppressed=self.suppressed,
-            binned=nowhere if self.bins is None else self.bins.rows,
-            impossible=nowhere if self.impossible is None else self.impossible,
+            binned=self.noise_only,
+            impossible=np.zeros(len(self), dtype=bool) if self.impossible is None else self.impossible,
         )
 
     @property
@@ -250,10 +275,12 @@ class Table(Shown):
         whole = [bool((part == np.rint(part))[np.isfinite(part)].all()) for part in parts]
         shares = {} if self.shares is None else {row.labels: row for row in self.shares.printed()}
         numbers = zip(*(each.tolist() for each in self.numbers), strict=True)
-        for k, (words, each, grade) in enumerate(zip(self.labels(), numbers, self.notes, strict=True)):
-            labels, row = tuple(word or "" for word in words), rounded_row(*each, whole=whole[k // rows], exact=exact)
-            share = None if grade == "suppressed" else shares.get(labels)
-            yield PrintedRow(labels, row, grade, self._printed_bins(k, row), share)
+        for k, (labels, each, grade) in enumerate(zip(self.words(), numbers, self.notes, strict=True)):
+            row = rounded_row(*each, whole=whole[k // rows], exact=exact)
+            if grade == "suppressed":
+                yield PrintedRow(labels, None, row.stddev, grade, None, None)
+            else:
+                yield PrintedRow(labels, row, row.stddev, grade, self._printed_bins(k, row), shares.get(labels))
 
     def printed_totals(self) -> Iterator[PrintedRow]:
         """The totals that are not among the rows, with their percentages."""
@@ -261,12 +288,11 @@ class Table(Shown):
 
     def _printed_bins(self, k: int, row: RoundedRow) -> tuple[Decimal, Decimal] | None:
         """The ends of `bins` with the digits of their row, rounded outward; None if there are none."""
-        if self.bins is None or row.estimate.is_nan():
+        if self.bins is None:
             return None
-        if not self.bins.rows[k]:
-            return row.lower, row.upper
-        lower, upper = float(self.bins.lower[k]), float(self.bins.upper[k])
-        return outward(lower, row.places, ROUND_FLOOR), outward(upper, row.places, ROUND_CEILING)
+        lower = outward(float(self.bins.lower[k]), row.places, ROUND_FLOOR)
+        upper = outward(float(self.bins.upper[k]), row.places, ROUND_CEILING)
+        return min(lower, row.lower), max(upper, row.upper)
 
     def columns(self) -> dict[str, Array]:
         """The whole table: label columns, then estimate, stddev, lower and upper. O(rows)."""
@@ -283,16 +309,6 @@ class Table(Shown):
         file = io.BytesIO()
         importlib.import_module("hdmm.publication.files").write_parquet(self, file)
         return pq.read_table(file)
-
-    def to_pandas(self) -> pd.DataFrame:
-        """The same as a pandas data frame."""
-        require("pandas", "Data frames of pandas", "pip install pandas")
-        return self.to_arrow().to_pandas()
-
-    def to_polars(self) -> pl.DataFrame:
-        """The same as a polars data frame."""
-        require("polars", "Data frames of polars", "pip install polars")
-        return cast("pl.DataFrame", pl.from_arrow(self.to_arrow()))
 
     def plot(self) -> Chart:
         """The estimates with their intervals: curves with a band along a scale such as age, else bars.
@@ -331,8 +347,11 @@ class Table(Shown):
     def _rows(self) -> Iterator[list[str]]:
         """Each row in words, as it is shown; what is suppressed is blank."""
         for row in self.printed():
-            numbers = (row.numbers.estimate, row.numbers.lower, row.numbers.upper)
-            yield [*row.labels, *("" if row.suppressed else plain(each, ",") for each in numbers)]
+            if row.numbers is None:
+                yield [*row.labels, "", "", ""]
+            else:
+                numbers = (row.numbers.estimate, row.numbers.lower, row.numbers.upper)
+                yield [*row.labels, *(plain(each, ",") for each in numbers)]
 
     def picture(self) -> Picture:
         """What is drawn of the table, if it has one measure."""
@@ -341,7 +360,7 @@ class Table(Shown):
         everything = Picture(
             self.title,
             self.label_columns,
-            [tuple(word or "" for word in words) for words in self.labels()],
+            list(self.words()),
             self.estimate,
             self.lower,
             self.upper,
@@ -350,6 +369,7 @@ class Table(Shown):
             self.biased,
             int(hidden.sum()),
             int((~known & ~hidden).sum()),
+            bins=None if self.bins is None else (self.bins.lower, self.bins.upper),
         )
         return everything.at(np.flatnonzero(known & ~hidden).tolist()).without_totals()
 
@@ -386,7 +406,7 @@ def named_table(tables: Sequence[Table], name: object) -> Table:
     if found:
         raise WorkloadError(f"{len(found):,} tables are named {name!r}. Take one of them by its place in tables().")
     names = [table.name for table in tables]
-    listed = ", ".join(map(repr, names[:_MOST_NAMED])) + ", …" * (len(names) > _MOST_NAMED)
+    listed = first_of(list(map(repr, names)))
     raise WorkloadError(f"There is no table {name!r}.{did_you_mean(str(name), names)} The tables are: {listed}.")
 
 

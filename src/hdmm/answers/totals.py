@@ -6,8 +6,7 @@ because estimates are linear, and its variance is computed with all covariances.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias, final
@@ -17,7 +16,6 @@ import scipy.sparse as sp
 
 from hdmm.answers.answers import Answers
 from hdmm.answers.evaluate import RowNumbers, evaluated
-from hdmm.answers.margins import holding
 from hdmm.answers.table import Table
 from hdmm.base.exceptions import HdmmError
 from hdmm.describe.aggregates import Quotient
@@ -25,7 +23,6 @@ from hdmm.describe.entries import ALL
 from hdmm.describe.predicates import PredicateSet, Vectors
 from hdmm.describe.product import Product
 from hdmm.describe.table_query import TableQuery
-from hdmm.describe.workload import Workload
 
 RowLabels: TypeAlias = Sequence[tuple[str, ...]]
 _Labels: TypeAlias = tuple[str, ...]
@@ -85,56 +82,89 @@ def fits(tab: CrossTab) -> bool:
     return len(tab.heads) <= MOST_ACROSS and len(tab.down) <= MOST_DOWN
 
 
-def with_totals(table: Table, query: TableQuery, answers: Answers, answer: Callable[[Workload], Answers]) -> Table:
-    """The table with totals and percentages, if its rows are separate groups and it has a place on a page.
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Totals:
+    """The totals and percentages that a table has: how its rows cross, and the queries whose answers totals are.
 
-    Totals that it has already are not asked for again. Where covariances are too many to add up, or no formula gives
-    them, totals and percentages are left out.
+    There are such `products` if the table is one product: each line, each column, and everything, in this order.
     """
-    if len(table) > _MOST_ROWS or not _is_separate(query):
-        return table
-    labels = [tuple(label or "" for label in row) for row in table.labels()]
-    tab = crossed(labels)
-    if tab is None or (tab.across is not None and not fits(tab)):
-        return table
-    wanted = [each for each in _totals(tab) if each not in set(labels)]
-    for way in (_as_products, _as_sums):
-        with suppress(HdmmError):  # nothing is lost: the table was paid for, and is published without them
-            asking = way(query, tab, labels, answers, answer)
-            if asking is not None:
-                totals = asking.rows(wanted, table)
-                # Sums may be of numbers below 0, of which there are no percentages.
-                shares = asking.percentages(tab, table) if query.counted else None
-                return replace(table, totals=totals, shares=shares)
+
+    labels: RowLabels
+    tab: CrossTab
+    products: tuple[Product, ...]
+
+    @classmethod
+    def of(cls, query: TableQuery) -> Totals | None:
+        """The totals of a table; None if its rows are not separate groups, or have no place on a page."""
+        # A total of sums over bins would need bounds of its own.
+        if query.rows > _MOST_ROWS or not query.comparable or query.binned or query.overlapping:
+            return None
+        labels = [tuple("" if label is None else str(label) for label in row) for row in query.labels()]
+        tab = crossed(labels)
+        if tab is None or (tab.across is not None and not fits(tab)):
+            return None
+        return cls(labels, tab, _products(query, tab, labels))
+
+    @property
+    def wanted(self) -> list[_Labels]:
+        """The labels of all totals: of each line, of each column, and of everything."""
+        tab = self.tab
+        if tab.across is None:
+            return [tab.everything]
+        lines = [tab.row(down, ALL) for down in tab.down]
+        return [*lines, *(tab.row(tab.everything, head) for head in (*tab.heads, ALL))]
+
+
+def with_totals(table: Table, query: TableQuery, totals: Totals, answers: Answers) -> Table:
+    """The table with totals and percentages, from answers to its queries, and to those of its totals if asked for.
+
+    Totals that it has already are not added again. Where covariances are too many to add up, or no formula gives them,
+    totals and percentages are left out.
+    """
+    own = set(totals.labels)
+    with suppress(HdmmError):  # nothing is lost: the table was paid for, and is published without them
+        rows = _Rows.of(query, totals, answers)
+        missing = [each for each in totals.wanted if each not in own]
+        # Sums may be of numbers below 0, of which there are no percentages.
+        shares = rows.percentages(totals.tab, table) if query.counted else None
+        return replace(table, totals=rows.chosen(missing, table), shares=shares)
     return table
-
-
-def _is_separate(query: TableQuery) -> bool:
-    """Whether no record is in two rows, totals aside."""
-    # A total of sums over bins would need bounds of its own.
-    return query.comparable and not query.binned and not query.overlapping
-
-
-def _totals(tab: CrossTab) -> list[_Labels]:
-    """The labels of all totals: of each line, of each column, and of everything."""
-    if tab.across is None:
-        return [tab.everything]
-    lines = [tab.row(down, ALL) for down in tab.down]
-    return [*lines, *(tab.row(tab.everything, head) for head in (*tab.heads, ALL))]
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class _Asking:
+class _Rows:
     """Rows and totals by their labels, as coefficients on queries that were answered."""
 
     answers: Answers
     places: dict[_Labels, int]
     matrix: sp.csr_array
 
-    def rows(self, wanted: Sequence[_Labels], table: Table) -> Table | None:
+    @classmethod
+    def of(cls, query: TableQuery, totals: Totals, answers: Answers) -> _Rows:
+        """Totals as the queries that were answered after those of the table, or else as sums of its rows.
+
+        As queries of their own, they need no covariances; but where estimates are biased, only sums add up.
+        """
+        labels, own = totals.labels, set(totals.labels)
+        if len(answers.workload.products) > len(query.workload.products):
+            places = {label: k for k, label in enumerate([*labels, *totals.wanted])}
+            return cls(answers, places, sp.csr_array(sp.eye_array(len(answers.counts))))
+        missing = [each for each in totals.wanted if each not in own]
+        sums = sp.lil_array((len(labels) + len(missing), len(labels)))
+        sums.setdiag(1.0)
+        for k, total in enumerate(missing, start=len(labels)):
+            for row, label in enumerate(labels):
+                if ALL not in label and all(a in (ALL, b) for a, b in zip(total, label, strict=True)):
+                    sums[k, row] = 1.0
+        matrix = sp.csr_array(sums)
+        places = {label: k for k, label in enumerate([*labels, *missing])}
+        return cls(answers, places, matrix if query.combine is None else sp.csr_array(matrix @ query.combine))
+
+    def chosen(self, wanted: Sequence[_Labels], table: Table) -> Table | None:
         """The rows with these labels; None if there are none, or too many covariances."""
-        combine = self._chosen(wanted)
+        combine = self._coefficients(wanted)
         if not wanted or _pairs(combine, combine) > _MOST_PAIRS:
             return None
         return _labelled(table, wanted, self.answers.rows(combine, table.level))
@@ -144,16 +174,13 @@ class _Asking:
         downs = tab.down if tab.across is None else (*tab.down, tab.everything)
         shown = [tab.row(down, head) for down in downs for head in tab.heads]
         totals = [tab.row(tab.everything if tab.across is None else down, ALL) for down in downs for _ in tab.heads]
-        above, below = self._chosen(shown), self._chosen(totals)
+        above, below = self._coefficients(shown), self._coefficients(totals)
         if _pairs(above, below) + _pairs(above, above) + _pairs(below, below) > _MOST_PAIRS:
             return None
         quotient = Quotient("percent", above, below, 100.0)
-        estimate, stddev, lower, upper = evaluated([quotient], self.answers, table.level)
-        if self.answers.biased:
-            lower, upper = holding((lower, upper), estimate, -math.inf)
-        return _labelled(table, shown, (estimate, stddev, lower, upper))
+        return _labelled(table, shown, evaluated([quotient], self.answers, table.level))
 
-    def _chosen(self, wanted: Sequence[_Labels]) -> sp.csr_array:
+    def _coefficients(self, wanted: Sequence[_Labels]) -> sp.csr_array:
         return self.matrix[np.array([self.places[each] for each in wanted], np.int64)]
 
 
@@ -166,46 +193,21 @@ def _pairs(one: sp.csr_array, other: sp.csr_array) -> int:
     return int((np.diff(one.indptr).astype(np.int64) * np.diff(other.indptr)).sum())
 
 
-def _as_sums(
-    query: TableQuery, tab: CrossTab, labels: Sequence[_Labels], answers: Answers, _: Callable[[Workload], Answers]
-) -> _Asking | None:
-    """Totals as sums of the rows that the table has."""
-    own = {label: k for k, label in enumerate(labels)}
-    wanted = [each for each in _totals(tab) if each not in own]
-    sums = sp.lil_array((len(labels) + len(wanted), len(labels)))
-    sums.setdiag(1.0)
-    for k, total in enumerate(wanted):
-        for label, row in own.items():
-            if ALL not in label and all(a in (ALL, b) for a, b in zip(total, label, strict=True)):
-                sums[len(labels) + k, row] = 1.0
-    matrix = sp.csr_array(sums)
-    places = own | {label: len(labels) + k for k, label in enumerate(wanted)}
-    return _Asking(answers, places, matrix if query.combine is None else sp.csr_array(matrix @ query.combine))
-
-
-def _as_products(
-    query: TableQuery, tab: CrossTab, labels: Sequence[_Labels], answers: Answers, answer: Callable[[Workload], Answers]
-) -> _Asking | None:
-    """Totals as queries of their own, if the table is one product: no covariances are added up. None if it is not.
-
-    Where estimates are biased, only a sum of what is shown adds up, so that totals are asked for as sums.
-    """
+def _products(query: TableQuery, tab: CrossTab, labels: RowLabels) -> tuple[Product, ...]:
+    """Totals as queries of their own, if the table is one product and has none of them yet."""
     products = query.workload.products
-    if answers.biased or query.combine is not None or len(products) != 1 or products[0].joint:
-        return None
+    if query.combine is not None or len(products) != 1 or products[0].joint:
+        return ()
     (product,) = products
     shape = [p.count(product.domain.shape[i]) for i, p in product.factors]
-    heads = None if tab.across is None else _axis_of([row[tab.across] for row in labels], shape)
-    if tab.across is not None and (heads is None or shape[heads] != len(tab.heads)):
-        return None
+    everything = _summed(product, range(len(shape)))
+    if tab.across is None:
+        return (everything,) if len(labels) == len(tab.down) else ()
+    heads = _axis_of([row[tab.across] for row in labels], shape)
+    if heads is None or len(labels) != len(tab.down) * len(tab.heads) or shape[heads] != len(tab.heads):
+        return ()
     others = [k for k in range(len(shape)) if k != heads]
-    asks = [product, *([] if heads is None else [_summed(product, [heads]), _summed(product, others)])]
-    asks.append(_summed(product, list(range(len(shape)))))
-    places = {label: k for k, label in enumerate([*labels, *_totals(tab)])}
-    workload = Workload(product.domain, tuple(asks))
-    if workload.queries != len(places):
-        return None
-    return _Asking(answer(workload), places, sp.csr_array(sp.eye_array(len(places))))
+    return _summed(product, [heads]), _summed(product, others), everything
 
 
 def _axis_of(labels: Sequence[str], shape: Sequence[int]) -> int | None:

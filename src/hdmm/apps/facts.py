@@ -10,7 +10,7 @@ from typing import cast
 
 from hdmm.answers.table import Forecast
 from hdmm.io.strict_json import Json
-from hdmm.privacy.guarantee import ZCDP, ApproxDP, PureDP
+from hdmm.privacy.guarantee import ZCDP, ApproxDP, GaussianDP, PureDP
 from hdmm.publication.budget import Budget
 from hdmm.publication.metadata import privacy_facts
 from hdmm.publication.spec import Spec
@@ -27,7 +27,7 @@ def to_json(value: object) -> Json:
             return value
         case Fraction() | Path():
             return str(value)
-        case PureDP() | ApproxDP() | ZCDP():
+        case PureDP() | ApproxDP() | ZCDP() | GaussianDP():
             return privacy_facts(value)
         case Mapping():
             return {key: to_json(each) for key, each in cast(Mapping[str, object], value).items()}
@@ -48,25 +48,25 @@ def spec_facts(spec: Spec) -> dict[str, object]:
         "privacy": spec.privacy,
         "unit": spec.unit,
         "cells": spec.domain.size,
-        "tables": [_named(table, *names) for table in spec.tables],
+        "tables": [named(table, *names) for table in spec.tables],
     }
 
 
 def forecast_facts(expected: Sequence[Forecast]) -> list[dict[str, object]]:
     """The errors of tables."""
     errors = ("rmse", "identity", "direct", "bound", "assumed")
-    return [{"table": each.name, **_named(each, *errors)} for each in expected]
+    return [{"table": each.name, **named(each, *errors)} for each in expected]
 
 
 def budget_facts(account: Budget) -> dict[str, object]:
     """What is spent and left, and every record; amounts are exact."""
     record = ("sequence", "kind", "amount", "text", "hash", "timestamp")
     return {
-        **_named(account, "dataset", "parameter", "unit", "cap", "spent", "remaining"),
-        "entries": [_named(entry, *record) for entry in account.entries],
+        **named(account, "dataset", "parameter", "unit", "cap", "spent", "remaining"),
+        "entries": [named(entry, *record) for entry in account.entries],
     }
 
 
-def _named(value: object, *names: str) -> dict[str, object]:
+def named(value: object, *names: str) -> dict[str, object]:
     """These attributes of a value."""
     return {name: getattr(value, name) for name in names}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 _MOST_SHOWN = 80
 _COMMA = re.compile(r"\s*([+-]?[0-9]*),([0-9]+)\s*")
@@ -30,6 +30,16 @@ def brief(value: object) -> str:
     """
     text = " ".join(repr(value).split())
     return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN // 2]}… ({type(value).__name__})"
+
+
+def first_of(names: Sequence[str], most: int = 20, joint: str = ", ") -> str:
+    """Names as a message lists them: the first ones, and how many more there are.
+
+    >>> first_of(["a", "b", "c"], 2), first_of(["a", "b"])
+    ('a, b and 1 more', 'a, b')
+    """
+    more = len(names) - most
+    return joint.join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def decimal_point(text: object) -> str:

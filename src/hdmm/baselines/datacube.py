@@ -16,6 +16,7 @@ from hdmm.describe.workload import Workload
 from hdmm.matrix import Array, Eye
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.strategy import Strategy
+from hdmm.strategy.subsets import subsets
 
 Norm: TypeAlias = Literal["max", "total", "L2"]
 
@@ -48,7 +49,7 @@ def datacube(workload: Workload, *, norm: Norm = "max") -> Strategy:
             f"datacube compares all 2^d marginals with each other; the domain has {len(shape)} attributes, and the "
             f"limit is {_MOST}. Use hdmm.optimize."
         )
-    offered = [c for k in range(len(shape) + 1) for c in itertools.combinations(range(len(shape)), k)]
+    offered = list(subsets(range(len(shape))))
     if norm == "L2":
         offered = [c for c in offered if c in asked]
     finer = _finer(offered, asked, shape)

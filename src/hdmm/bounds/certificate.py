@@ -23,7 +23,7 @@ from hdmm.bounds.eigenspaces import LARGEST_EIGENPROBLEM, Classes, even_eigenval
 from hdmm.bounds.pinching import Split, parts, pinched, work
 from hdmm.bounds.svd import svd_bound
 from hdmm.describe.workload import Workload
-from hdmm.matrix import Array, Matrix, exchangeable, to_dense, total, trace
+from hdmm.matrix import Array, Matrix, exchangeable, to_dense
 from hdmm.select.gaussian_optimum import WORK, best_dual
 from hdmm.select.terms import Terms
 
@@ -162,11 +162,7 @@ def _directions_within(classes: Classes, most: float, *, two: float) -> tuple[in
 
 def _means(terms: Terms, classes: Classes) -> list[Array]:
     """The mean of each attribute's grams besides Total, with trace 1, weighted by what marginals would measure."""
-    asks = [
-        np.array([trace(V) - total(V) / n + total(V) / n**2 for V in each])
-        for each, n in zip(terms.grams, terms.sizes, strict=True)
-    ]
-    partials = terms.partials(asks)
+    partials = terms.partials(terms.marginal_asks)
     means = [
         np.sum([w * V for w, V in zip(partials[i], each, strict=True) if V is not None], axis=0)
         for i, each in zip(classes.axes, classes.grams, strict=True)

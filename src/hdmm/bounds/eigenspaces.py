@@ -17,6 +17,7 @@ import numpy as np
 from hdmm.matrix import Array, Matrix, to_dense, total, trace
 from hdmm.select.terms import Terms, is_total
 from hdmm.strategy.mixture import Mixture
+from hdmm.strategy.subsets import Subsets
 
 Pattern: TypeAlias = tuple[tuple[int, int], ...]
 """(attribute, which of its grams) for the attributes that a product does not total, ascending."""
@@ -107,7 +108,7 @@ def _asked(terms: Terms, even: Sequence[int], which: Array, patterns: int) -> Ar
         return None
     rows = [np.flatnonzero(which == q) for q in range(patterns)]
     cells = [Mixture(terms.coefficients[each], choices[each], tables).sparse for each in rows]
-    keys = np.unique(np.concatenate([each.keys for each in cells]))
+    keys, _ = Subsets.joined([each.keys for each in cells]).distinct()
     if len(keys) * patterns > _MOST_CELLS:
         return None
     asked = np.stack([each.at(keys) for each in cells], axis=1)

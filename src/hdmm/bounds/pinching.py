@@ -15,11 +15,10 @@ the root of the sum of their squares counts, because (tr X^½)² is superadditiv
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar, final
+from typing import final
 
 import numpy as np
 from scipy.linalg import eigh
@@ -27,8 +26,7 @@ from scipy.linalg import eigh
 from hdmm.bounds.eigenspaces import Classes, Pattern
 from hdmm.matrix import Array
 from hdmm.select.gaussian_optimum import half_powers, rounded_roots
-
-T = TypeVar("T")
+from hdmm.strategy.subsets import subsets
 
 _POWERS = 4  # of M^½ and of its inverse that are applied to u
 _NEW = 1e-6  # a direction is new if this much of it lies outside the span of those before it
@@ -88,7 +86,9 @@ def _one_class(shares: Mapping[Pattern, float], splits: Sequence[Split]) -> floa
     """Σ_a of the parts; if patterns differ on a, the root of the sum of their squares."""
     joined: dict[Pattern, dict[Pattern, float]] = {}
     for pattern, share in shares.items():
-        for a in _subsets([(i, v) for i, v in pattern if splits[i].rest[v] > 0]):
+        reached = {i: v for i, v in pattern if splits[i].rest[v] > 0}
+        for axes in subsets([*reached]):
+            a = tuple([(i, reached[i]) for i in axes])
             left = tuple(each for each in pattern if each not in a)
             part = joined.setdefault(a, {})
             part[left] = part.get(left, 0.0) + share
@@ -115,7 +115,7 @@ def _trace_half_kept(part: Mapping[Pattern, float], splits: Sequence[Split], wid
             K = (K[:, None, :, None] * splits[i].kept[v][:, None, :]).reshape((len(K) * widths[i],) * 2)
         axes = tuple(i for i, _ in pattern)
         places = np.empty([widths[i] for i in axes], dtype=np.int64)
-        for c in _subsets(axes):
+        for c in subsets(axes):
             inside = tuple(slice(1, None) if i in c else 0 for i in axes)
             places[inside] = first[c] + np.arange(sizes[c]).reshape([widths[i] - 1 for i in c])
         G[np.ix_(places.ravel(), places.ravel())] += K
@@ -129,14 +129,10 @@ def _places(
     first: dict[tuple[int, ...], int] = {}
     sizes: dict[tuple[int, ...], int] = {}
     rows = 0
-    for c in sorted({c for pattern in patterns for c in _subsets([i for i, _ in pattern])}):
+    for c in sorted({c for pattern in patterns for c in subsets([i for i, _ in pattern])}):
         first[c], sizes[c] = rows, math.prod(widths[i] - 1 for i in c)
         rows += sizes[c]
     return first, sizes
-
-
-def _subsets(items: Sequence[T]) -> Iterable[tuple[T, ...]]:
-    return itertools.chain.from_iterable(itertools.combinations(items, r) for r in range(len(items) + 1))
 
 
 def _half(M: Array) -> Array:

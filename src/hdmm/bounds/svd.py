@@ -138,12 +138,10 @@ def _union_bound(workload: Workload) -> float | None:
 def _sparse_bound(mixture: Mixture, counts: Sequence[Array]) -> float:
     """The bound over the subsets that the marginals reach, for any number of attributes."""
     cells = mixture.sparse
-    d = len(counts)
-    sizes = np.array([1.0] + [count[-1] if len(count) == 2 else 0.0 for count in counts])
-    keys, multiplicity = cells.keys.copy(), np.ones(len(cells.keys))
-    while keys.any():
-        multiplicity *= sizes[(keys % (d + 1)).astype(np.int64)]
-        keys //= d + 1
+    sizes = np.array([count[-1] if len(count) == 2 else 0.0 for count in counts])
+    multiplicity = np.ones(len(cells.keys))
+    for rows, axes in cells.keys.by_size:
+        multiplicity[rows] = sizes[axes].prod(axis=1)
     return float(np.sum(multiplicity * np.sqrt(cells.values))) ** 2
 
 

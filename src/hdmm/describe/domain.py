@@ -20,6 +20,7 @@ from hdmm.base.frozen import assign
 from hdmm.base.hints import did_you_mean
 from hdmm.base.notebook import Card, Shown
 from hdmm.describe.attribute import Attribute, Merged, joined, kept_rows, naming
+from hdmm.describe.column import Column, columns
 from hdmm.describe.entries import INT64_END, Codes, ColumnLike, Label
 from hdmm.describe.numeric import Integers
 from hdmm.describe.values import Labels, Values
@@ -87,40 +88,32 @@ class Domain(Shown):
         """
         if name in self.names:
             return self.names.index(name)
-        for part in (part for attribute in self.attributes for part in attribute.parts):
-            if any(level.name == name for level in part.values.levels):
-                raise DomainError(
-                    f"{name!r} is a level of {part.name}, and here an attribute is needed; attributes: "
-                    f"{', '.join(self.names)}. Name {part.name}, or ask for {name} in SQL or in marginals."
-                )
+        of = column.grouped if (column := columns(self.attributes).get(name)) else None
+        if of is not None:
+            raise DomainError(
+                f"{name!r} is a level of {of.name}, and here an attribute is needed; attributes: "
+                f"{', '.join(self.names)}. Name {of.name}, or ask for {name} in SQL or in marginals."
+            )
         hint = did_you_mean(str(name), self.names)
         raise DomainError(f"Attribute {name!r} is not in the domain; attributes: {', '.join(self.names)}.{hint}")
 
-    def columns(self, names: Iterable[str], purpose: str) -> tuple[tuple[int, Values, Codes | None], ...]:
-        """The axis and the values of attributes, of parts of merged ones, or of levels, and the value of every cell.
+    def columns(self, names: Iterable[str], purpose: str) -> tuple[Column, ...]:
+        """The columns of these names: attributes, parts of merged ones, and levels.
 
-        The last is None if the column is the attribute itself. DomainError, which mentions the purpose, if there is no
-        such column, or if a name occurs twice.
+        DomainError, which mentions the purpose, if there is no such column, or if a name occurs twice.
 
         >>> tract = Labels(["T1", "T2", "T3"], levels={"county": ["Kent", "Essex", "Kent"]})
-        >>> Domain({"sex": ["M", "F"], "tract": tract}).columns(["county"], "counted")[0][2]
+        >>> Domain({"sex": ["M", "F"], "tract": tract}).columns(["county"], "counted")[0].codes
         array([0, 1, 0])
         """
         chosen = _listed(names, purpose)
         _refuse_repeats(chosen, f"among the attributes {purpose}", "Name each attribute once.")
-        return tuple(map(self._column, chosen))
-
-    def _column(self, name: str) -> tuple[int, Values, Codes | None]:
-        for i, attribute in enumerate(self.attributes):
-            inner = attribute.size
-            for part in attribute.parts:
-                inner //= part.size
-                if any(level.name == name for level in part.values.levels):
-                    return (i, *attribute.level(name))
-                if part.name == name != attribute.name:
-                    return i, part.values, np.arange(attribute.size) // inner % part.size
-        i = self.axis(name)
-        return i, self.attributes[i].values, None
+        own = {a.name: Column(a.name, i, a.values) for i, a in enumerate(self.attributes)}
+        known = columns(self.attributes) | own
+        for name in chosen:
+            if name not in known:
+                self.axis(name)  # which raises
+        return tuple(known[name] for name in chosen)
 
     def project(self, names: Iterable[str]) -> Domain:
         """The domain of only these attributes, in the given order.

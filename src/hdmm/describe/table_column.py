@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import combinations_with_replacement, pairwise
+from itertools import pairwise
 from typing import Literal, TypeAlias, final
 
 from hdmm.describe.attribute import Attribute
 from hdmm.describe.entries import NUMBERS, Number
 from hdmm.describe.numeric import Bins
-from hdmm.describe.predicates import AllRange, Identity, PredicateSet, Prefix, Ranges, Weighted, Width
+from hdmm.describe.predicates import Identity, PredicateSet
 from hdmm.describe.values import Values
 
 RangeEnd: TypeAlias = Literal["from", "to"]
@@ -38,7 +38,7 @@ class TableColumn:
     name: str
     title: str = ""
     kind: LabelKind = "labels"
-    ends: Callable[[], LabelEnds] = field(default=dict[str, tuple[Number, Number]], repr=False)
+    ends: Callable[[], LabelEnds] = field(default=dict[str, tuple[Number, Number]], repr=False, compare=False)
     ranged: str = ""
 
     @classmethod
@@ -50,7 +50,7 @@ class TableColumn:
     def of_predicates(cls, name: str, predicates: PredicateSet, attribute: Attribute) -> TableColumn:
         """The column of the labels of predicates: of single values, of ranges, or of all values up to each.
 
-        >>> from hdmm.describe.numeric import Integers
+        >>> from hdmm import AllRange, Integers
         >>> TableColumn.of_predicates("age", AllRange(), Attribute("age", Integers(0, 1))).ends()
         {'0': (0, 0), '0 – 1': (0, 1), '1': (1, 1)}
         """
@@ -62,6 +62,16 @@ class TableColumn:
     def head(self) -> str:
         """What readers see above the column."""
         return self.title or self.name
+
+    def titled(self, headings: Mapping[str, str]) -> TableColumn:
+        """The column with its heading, if there is one for it, or for what it has the ends of ranges of.
+
+        >>> TableColumn("age_from", kind="from", ranged="age").titled({"age": "Age"}).head
+        'Age from'
+        """
+        of = headings.get(self.ranged)
+        title = headings.get(self.name, self.title if of is None else f"{of} {self.kind}")
+        return replace(self, title=title, ranged=self.ranged if of is None else of)
 
 
 def named_columns(*names: str) -> tuple[TableColumn, ...]:
@@ -93,26 +103,9 @@ def number_ends(labels: Iterable[object]) -> LabelEnds:
 
 def _predicate_ends(predicates: PredicateSet, attribute: Attribute) -> LabelEnds:
     cells, names = cell_ends(attribute.values), Identity().labels(attribute)
-    ranges = zip(predicates.labels(attribute), _ranges(predicates, attribute.size), strict=False)
+    ranges = zip(predicates.labels(attribute), predicates.places(attribute.size), strict=False)
     return {
         label: (cells[names[low]][0], cells[names[high]][1])
         for label, (low, high) in ranges
         if names[low] in cells and names[high] in cells
     }
-
-
-def _ranges(predicates: PredicateSet, n: int) -> Sequence[tuple[int, int]]:
-    """The first and last position of each predicate, if all are ranges; what is up to a value stands at that value."""
-    match predicates:
-        case Prefix():
-            return [(k, k) for k in range(n)]
-        case AllRange():
-            return list(combinations_with_replacement(range(n), 2))
-        case Ranges(bounds):
-            return bounds
-        case Width(width):
-            return [(k, k + width - 1) for k in range(n - width + 1)]
-        case Weighted(inner, _):
-            return _ranges(inner, n)
-        case _:
-            return []

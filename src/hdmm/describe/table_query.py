@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TypeAlias, final
 
 import numpy as np
@@ -14,9 +13,8 @@ import scipy.sparse as sp
 
 from hdmm.base.frozen import assign
 from hdmm.describe.aggregates import Aggregate, Linear, combined
-from hdmm.describe.entries import ALL, Label
-from hdmm.describe.numeric import Bins
-from hdmm.describe.table_column import LabelEnds, RangeEnd, TableColumn, cell_ends, number_ends
+from hdmm.describe.entries import Label
+from hdmm.describe.table_column import TableColumn
 from hdmm.describe.workload import Workload
 from hdmm.matrix import Array
 
@@ -90,7 +88,7 @@ class AtEnds:
 @final
 @dataclass(frozen=True, slots=True)
 class TableQuery:
-    """A table: its columns, the workload that counts it, how rows follow from queries, and the labels of its rows.
+    """A table: its columns of labels, the workload that counts it, and how its rows follow from queries.
 
     `workload` has weight 1; `weight` says how much the table matters. Row i is the sum over queries j of combine[i, j];
     each query is a row, in order, if `combine` and `aggregates` are empty. `aggregates` says how rows follow if some
@@ -98,9 +96,8 @@ class TableQuery:
     "measure", names them. `text` is the SQL, if there is any.
 
     `margin` is the margin of error that every count may have, and `expected` a typical count of the table. `group` is
-    the name of the [[table]] that asks for it, alone or among others; a plan takes these together. `headings` has what
-    readers see above columns, by their names, and `note` what they see under the table. `ranges` has the columns of
-    labels that are ends of ranges: which end, and of which column.
+    the name of the [[table]] that asks for it, alone or among others; a plan takes these together. `note` is what
+    readers see under the table.
 
     >>> from hdmm.sql import parse
     >>> from hdmm import Domain
@@ -114,7 +111,7 @@ class TableQuery:
     """
 
     name: str
-    columns: tuple[str, ...]
+    label_columns: tuple[TableColumn, ...]
     workload: Workload
     blocks: tuple[RowBlock, ...] = field(repr=False, compare=False)
     aggregates: tuple[Aggregate, ...] = field(default=(), repr=False, compare=False)
@@ -130,12 +127,15 @@ class TableQuery:
     title: str = ""
     margin: float | None = None
     expected: float | None = None
-    headings: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     note: str | None = None
-    ranges: Mapping[str, tuple[RangeEnd, str]] = field(default_factory=dict[str, "tuple[RangeEnd, str]"], repr=False)
 
     def __post_init__(self) -> None:
         assign(self, combine=combined(self.aggregates), group=self.group or self.name, title=self.title or self.name)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns of labels."""
+        return tuple(column.name for column in self.label_columns)
 
     @property
     def rows(self) -> int:
@@ -183,31 +183,6 @@ class TableQuery:
         if (np.diff(once) > 0).all():
             return None
         return (np.arange(len(self.measures))[:, None] * len(once) + once).ravel()
-
-    @property
-    def label_columns(self) -> tuple[TableColumn, ...]:
-        """The columns of labels: which hold bins or ends of ranges, and the numbers that labels stand for. O(rows)."""
-        every = [part.values for attribute in self.workload.domain.attributes for part in attribute.parts]
-        bins = {name: ends for values in every if isinstance(values, Bins) for name, ends in cell_ends(values).items()}
-        labels: list[set[Label | None]] = [set() for _ in self.columns]
-        for row in self.labels():
-            for found, label in zip(labels, row, strict=True):
-                found.add(label)
-        return tuple(map(self._label_column, self.columns, labels, itertools.repeat(bins)))
-
-    def _label_column(self, name: str, labels: Set[Label | None], bins: LabelEnds) -> TableColumn:
-        inside = {label: bins[label] for label in labels if isinstance(label, str) and label in bins}
-        others = labels - inside.keys() - {None, ALL, "other"}
-        kind, of = self.ranges.get(name, ("bins" if inside and not others else "labels", ""))
-        ends = partial(dict, {**number_ends(labels), **inside})
-        return TableColumn(name, self.heading(name), kind, ends, self.heading(of))
-
-    def heading(self, column: str) -> str:
-        """What readers see above a column, or for what it has the ends of ranges: its heading, or its name."""
-        if column in self.ranges and column not in self.headings:
-            end, of = self.ranges[column]
-            return f"{self.headings[of]} {end}" if of in self.headings else column
-        return self.headings.get(column, column)
 
     def labels(self) -> Iterator[Row]:
         """The labels of each row, in the order of `columns`; rows are in the order of the domain.

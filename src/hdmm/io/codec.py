@@ -184,15 +184,16 @@ def _products(products: Sequence[Product | Block], arrays: dict[str, Array]) -> 
     Values that are written alike are one, so names that equality ignores are kept.
     """
     distinct: list[Json] = []
-    by_id: dict[int, int] = {}  # a hundred thousand products share few objects
+    known: dict[tuple[object, object], tuple[object, int]] = {}  # a hundred thousand products share few objects
     by_text: dict[str, int] = {}
 
-    def index(value: object) -> int:
-        found = by_id.get(id(value))
-        if found is None:
+    def index(axes: int | tuple[int, ...], value: object) -> int:
+        last, found = known.get((axes, value), (None, 0))
+        if last is not value:  # it may have other names
             kept = _kept(value, arrays)
-            found = by_id[id(value)] = by_text.setdefault(repr(kept), len(distinct))
+            found = by_text.setdefault(repr(kept), len(distinct))
             distinct.extend([kept] * (found == len(distinct)))
+            known[axes, value] = value, found
         return found
 
     def axis(axes: int | tuple[int, ...]) -> Json:
@@ -201,7 +202,7 @@ def _products(products: Sequence[Product | Block], arrays: dict[str, Array]) -> 
     def held(p: Product | Block) -> Sequence[tuple[int | tuple[int, ...], object]]:
         return p.sets if isinstance(p, Product) else p.factors
 
-    rows = [[float(p.weight), [[axis(axes), index(value)] for axes, value in held(p)]] for p in products]
+    rows = [[float(p.weight), [[axis(axes), index(axes, value)] for axes, value in held(p)]] for p in products]
     return {"distinct": distinct, "rows": rows}
 
 

@@ -37,7 +37,7 @@ from hdmm.describe.attribute import Attribute, Merged
 from hdmm.describe.domain import Domain
 from hdmm.describe.levels import Level
 from hdmm.describe.numeric import Bins, Integers
-from hdmm.describe.predicates import PREDICATE_SETS, Amounts, Groups, PredicateSet, Sets, Total, check_weight
+from hdmm.describe.predicates import PREDICATE_SETS, Groups, PredicateSet, Sets, Total, check_weight
 from hdmm.describe.product import Product
 from hdmm.describe.values import Labels, Values
 from hdmm.describe.workload import Workload
@@ -64,7 +64,7 @@ from hdmm.matrix import (
     TreeIdentity,
 )
 from hdmm.privacy.guarantee import Unit
-from hdmm.strategy.blocks import Block
+from hdmm.strategy.blocks import BlockTable
 from hdmm.strategy.strategy import Strategy
 
 T = TypeVar("T")
@@ -159,8 +159,6 @@ def _predicates(cls: type[PredicateSet]) -> FileKind:
     """The kind of a predicate set, whose keys are its fields unless they follow from others."""
     if cls is Groups:
         return _kind(cls, {"level": str})
-    if cls is Amounts:
-        return _kind(cls, {"rows": _ARRAY, "names": list[str] | None})
     hints = get_type_hints(cls)
     keys = {field.name: _form(hints[field.name]) for field in fields(cast(Any, cls))}
     return _kind(cls, keys, _sets if cls is Sets else None)
@@ -221,27 +219,28 @@ def _sparse(shape: tuple[int, int], starts: Array, columns: Array, entries: Arra
 
 def _workload(domain: Domain, products: SetProducts) -> Workload:
     """The workload, with the checks of `Workload.product`, each predicate set tried once on each attribute."""
-    tried: dict[tuple[int | tuple[int, ...], int], PredicateSet] = {}
+    tried: dict[tuple[tuple[int, ...], int], PredicateSet] = {}
     found: list[Product] = []
     for row, (weight, factors) in enumerate(_rows(products, "products")):
         try:
             check_weight(weight)
             previous, used, fitted = -1, set[int](), list[tuple[tuple[int, ...], PredicateSet]]()
-            for axis, predicates in factors:
-                axes = axis if isinstance(axis, tuple) else (axis,)
+            for axes, index in factors:
+                predicates = products.distinct[index]
                 ascending = all(a < b for a, b in pairwise((-1, *axes, len(domain)))) and axes[0] > previous
                 if not ascending or used & set(axes) or isinstance(predicates, Total):
+                    axis = axes[0] if len(axes) == 1 else axes
                     raise WorkloadError(
                         f"axis {axis} is out of order, outside 0 to {len(domain) - 1}, or Total. List ascending axes; "
                         "those left out are Total."
                     )
                 previous = axes[0]
                 used.update(axes)
-                if (axis, id(predicates)) not in tried:
+                if (axes, index) not in tried:
                     attribute = domain.attribute_over(axes)
-                    tried[axis, id(predicates)] = predicates.on(attribute)
-                    tried[axis, id(predicates)].check(attribute)
-                fitted.append((axes, tried[axis, id(predicates)]))
+                    tried[axes, index] = predicates.on(attribute)
+                    tried[axes, index].check(attribute)
+                fitted.append((axes, tried[axes, index]))
         except WorkloadError as error:
             raise WorkloadError(f"row {row} of the products: {error}") from None
         found.append(Product.of(domain, fitted, weight))
@@ -249,13 +248,17 @@ def _workload(domain: Domain, products: SetProducts) -> Workload:
 
 
 def _strategy(domain: Domain, blocks: FactorProducts, inference: str) -> Strategy:
-    return Strategy(
-        domain, tuple(Block(weight, factors) for weight, factors in _rows(blocks, "blocks")), cast(Any, inference)
-    )
+    rows, found = _rows(blocks, "blocks"), dict[tuple[tuple[int, ...], int], int]()
+    numbers = [found.setdefault(factor, len(found)) for _, factors in rows for factor in factors]
+    starts = np.cumsum([0, *(len(factors) for _, factors in rows)])
+    weights = np.array([weight for weight, _ in rows], dtype=np.float64)
+    distinct = tuple([(axes, blocks.distinct[index]) for axes, index in found])
+    table = BlockTable(weights, starts, np.array(numbers, dtype=np.int64), distinct)
+    return Strategy(domain, table, cast(Any, inference))
 
 
-def _rows(products: Any, key: str) -> list[tuple[float, tuple[tuple[int | tuple[int, ...], Any], ...]]]:
-    """The rows as (weight, ((axis, value), …)); axes and weights are checked by what is built from them."""
+def _rows(products: Any, key: str) -> list[tuple[float, list[tuple[tuple[int, ...], int]]]]:
+    """The rows as (weight, [(axes, number of a value), …]); axes and weights are checked by what is built from them."""
     distinct = products.distinct
     for i, (_, factors) in enumerate(products.rows):
         for axes, index in factors:
@@ -266,7 +269,7 @@ def _rows(products: Any, key: str) -> list[tuple[float, tuple[tuple[int | tuple[
             if isinstance(axes, list) and len(axes) < 2:
                 raise MisfitError("A list of axes must have two or more.", (key, "rows", i))
     return [
-        (weight, tuple([(tuple(axes) if isinstance(axes, list) else axes, distinct[i]) for axes, i in factors]))
+        (weight, [(tuple(axes) if isinstance(axes, list) else (axes,), i) for axes, i in factors])
         for weight, factors in products.rows
     ]
 

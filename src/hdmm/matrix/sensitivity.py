@@ -34,6 +34,7 @@ from typing import Any
 
 import numpy as np
 
+from hdmm.base.connected import connected
 from hdmm.base.exceptions import MatrixError
 from hdmm.matrix.matrix import Array
 
@@ -80,40 +81,43 @@ def largest_column_norm(coefficients: Sequence[Coefficient], profiles: Sequence[
 
 
 class _Vectors:
-    """The distinct vectors of norms seen so far, found again by object and by content."""
+    """The distinct vectors of norms seen so far, found again by content."""
 
-    __slots__ = ("_by_content", "_by_object", "_sizes", "arrays")
+    __slots__ = ("_known", "_sizes", "arrays")
 
     def __init__(self) -> None:
         self.arrays: list[Array] = []
-        self._by_object: dict[tuple[int, int], tuple[Array, Coefficient, int | None]] = {}  # keeps the array alive
-        self._by_content: dict[tuple[int, Hashable], int] = {}
+        self._known: dict[tuple[int, str, Hashable], tuple[Coefficient, int | None]] = {}
         self._sizes: dict[int, int] = {}
 
     def folded(self, coefficient: Coefficient, profile: Mapping[int, Array]) -> tuple[Coefficient, Key]:
         """The coefficient times the constant vectors, and the names of the others."""
         c, names = coefficient, list[tuple[int, int]]()
         for attribute, norms in profile.items():
-            found = self._by_object.get((attribute, id(norms)))
-            if found is None:
-                found = (norms, *self._classified(attribute, norms))
-                self._by_object[attribute, id(norms)] = found
-            _, constant, number = found
+            constant, number = self._found(attribute, norms)
             if number is None:
                 c = c * constant
             else:
                 names.append((attribute, number))
         return c, frozenset(names)
 
-    def _classified(self, attribute: int, norms: Array) -> tuple[Coefficient, int | None]:
+    def _found(self, attribute: int, norms: Array) -> tuple[Coefficient, int | None]:
         """(the constant, None) or (1, number of the vector)."""
         if norms.ndim != 1 or norms.size == 0 or not _held_as_numbers(norms):
             raise MatrixError(
                 f"Norms on attribute {attribute} must be a vector of numbers, not an array of shape "
                 f"{norms.shape} and type {norms.dtype}."
             )
+        is_object = norms.dtype.kind == "O"
+        key = attribute, norms.dtype.str, tuple(norms.tolist()) if is_object else norms.tobytes()
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._classified(attribute, norms)
+        return found
+
+    def _classified(self, attribute: int, norms: Array) -> tuple[Coefficient, int | None]:
         if norms.dtype.kind == "u":  # together with int64, NumPy would turn them into floats
-            norms = norms.astype(np.int64 if norms.max() < 2**63 else object)
+            return self._found(attribute, norms.astype(np.int64 if norms.max() < 2**63 else object))
         size = self._sizes.setdefault(attribute, norms.size)
         if size != norms.size:
             raise MatrixError(f"Attribute {attribute} has {size} cells in one block and {norms.size} in another.")
@@ -122,11 +126,8 @@ class _Vectors:
         constant = _constant(norms)
         if constant is not None:
             return constant, None
-        content = tuple(norms.tolist()) if norms.dtype.kind == "O" else (norms.dtype.kind, norms.tobytes())
-        number = self._by_content.setdefault((attribute, content), len(self.arrays))
-        if number == len(self.arrays):
-            self.arrays.append(norms)
-        return 1, number
+        self.arrays.append(norms)
+        return 1, len(self.arrays) - 1
 
 
 def _held_as_numbers(norms: Array) -> bool:
@@ -166,20 +167,10 @@ def _reduced(terms: dict[Key, Coefficient], arrays: list[Array]) -> tuple[dict[K
 
 def _apart(terms: dict[Key, Coefficient]) -> Iterable[dict[Key, Coefficient]]:
     """The terms, in groups that share no attribute; the constant term forms a group by itself."""
-    parent: dict[int, int] = {}
-
-    def root(a: int) -> int:
-        while parent.setdefault(a, a) != a:
-            a = parent[a]
-        return a
-
-    for key in terms:
-        roots = {root(a) for a, _ in key}
-        for a in roots:
-            parent[a] = min(roots)
+    first = {a: part[0] for part in connected({a for a, _ in key} for key in terms) for a in part}
     groups: dict[int, dict[Key, Coefficient]] = {}
     for key, c in terms.items():
-        groups.setdefault(min((root(a) for a, _ in key), default=-1), {})[key] = c
+        groups.setdefault(min((first[a] for a, _ in key), default=-1), {})[key] = c
     return groups.values()
 
 

@@ -19,20 +19,16 @@ def nbytes(A: Matrix) -> int:
     >>> nbytes(Kron((D, Eye(10**6), D)))
     48
     """
-    seen: set[int] = set()
-    size = 0
+    sizes: dict[int, int] = {}  # by address
     todo: list[Any] = [A]
     while todo:
         part = todo.pop()
-        if id(part) in seen:
-            continue
-        seen.add(id(part))
         if isinstance(part, np.ndarray):
-            size += part.nbytes
+            sizes[part.ctypes.data] = part.nbytes
         elif isinstance(part, tuple):
             todo.extend(part)
         elif sp.issparse(part):
             todo.extend((part.data, part.indices, part.indptr))
         elif isinstance(part, Matrix) and is_dataclass(part):
             todo.extend(getattr(part, f.name) for f in fields(part))
-    return size
+    return sum(sizes.values())

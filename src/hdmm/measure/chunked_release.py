@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TypeAlias, final
 
 import numpy as np
+from msgspec import UNSET
 
 from hdmm.answers.answers import Answers
 from hdmm.base.exceptions import DataError, FileError, StrategyError
@@ -44,7 +45,7 @@ from hdmm.strategy.lattice import resolution
 _ENVELOPE = 4096  # bytes of a record, or of an array in it, besides what they hold: headers, the receipt
 
 
-class ChunkedFile(MeasuredFile, frozen=True):
+class ChunkedFile(MeasuredFile, frozen=True, kw_only=True):
     """All that chunks.json holds of a release; its chunks lie in the folder above."""
 
     digests: list[list[str]]  # of each block
@@ -84,7 +85,7 @@ class ChunkedRelease(Measurement):
 
     def verify(self, ledger: Ledger) -> None:
         """Raise LedgerError unless this ledger holds the debit that paid for this very release (security L7)."""
-        verify_paid(self.receipt, self.digest, seen_by(ledger).again(), ledger.dataset)
+        verify_paid(self, self.receipt, seen_by(ledger).again(), ledger.dataset)
 
     def save(self, path: str | os.PathLike[str] | None = None) -> Path:
         """Write what the chunks hold beside them, where `load_chunked` finds it, as `measure` has done already.
@@ -203,4 +204,7 @@ def load_chunked(engine: Workers, record: str | os.PathLike[str] | None = None) 
     scales, digests = tuple(file.scales), tuple(map(tuple, file.digests))
     if [len(each) for each in digests] != [layout.answer_slabs(b).slabs for b in range(len(layout.factors))]:
         raise FileError(f"{at}: the digests are not those of all chunks. It is damaged.")
-    return ChunkedRelease(file.strategy, scales, privacy, file.unit, digests, receipt, layout, engine)
+    rounded = file.noise is not UNSET
+    return ChunkedRelease(
+        file.strategy, scales, privacy, file.unit, digests, receipt, layout, engine, exact_gaussian=rounded
+    )

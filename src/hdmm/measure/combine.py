@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from fractions import Fraction
 
 from hdmm.base.exceptions import StrategyError
 from hdmm.matrix import Array
 from hdmm.matrix.checks import frozen
 from hdmm.measure.release import Release, charged
-from hdmm.privacy.guarantee import ZCDP, Privacy, PureDP, Unit
+from hdmm.privacy.guarantee import Privacy, Unit
 from hdmm.privacy.rows_of import RowsOf
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.strategy import Strategy
@@ -28,7 +27,7 @@ def combine(releases: Sequence[Release], *, same_rows: bool = False) -> Release:
     Others are refused. If you know that the rows are the same though the releases do not say so, state it:
     `same_rows=True`.
 
-    >>> from hdmm import Domain, Workload, from_array
+    >>> from hdmm import Domain, PureDP, Workload, from_array
     >>> from hdmm.measure.measure import measure
     >>> data = from_array(Domain({"sex": ["M", "F"]}), [5, 7])
     >>> once, again = (measure(Strategy.identity(data.domain), data, PureDP(1), ledger=None) for _ in range(2))
@@ -47,10 +46,11 @@ def combine(releases: Sequence[Release], *, same_rows: bool = False) -> Release:
     combined = Release(
         strategy,
         tuple(scale for release in given for scale in release.scales),
-        composed([release.privacy for release in given]),
+        charged(*(release.spending for release in given)),
         first.unit,
         tuple(_reordered(y, *both) for y, *both in zip(answers, blocks, strategy.blocks, strict=True)),
         tuple(part for release in given for part in release.parts),
+        exact_gaussian=all(release.exact_gaussian for release in given),
     )
     if known := [each for release in given for each in release.known]:
         combined = combined.informed(known)
@@ -69,14 +69,6 @@ def share_measurements(releases: Sequence[Release]) -> bool:
     marks = [part.mark for part in parts]
     held = [y.tobytes() for release in releases for y in release.measurements if len(y) >= _SEVERAL]
     return any(len(set(each)) < len(each) for each in (receipts, marks, held))
-
-
-def composed(privacies: Sequence[Privacy]) -> PureDP | ZCDP:
-    """The guarantee of several releases, which compose: the sum of ε, or of ρ."""
-    amounts = [charged(privacy) for privacy in privacies]
-    epsilon = sum((amount.epsilon for amount in amounts if isinstance(amount, PureDP)), start=Fraction(0))
-    rho = sum((amount.rho for amount in amounts if isinstance(amount, ZCDP)), start=Fraction(0))
-    return PureDP(epsilon) if epsilon else ZCDP(rho)
 
 
 def _check(releases: Sequence[Release], *, same_rows: bool) -> None:

@@ -158,7 +158,8 @@ def _in_memory(prepared: Prepared, data: Data, engine: Device | None, debit: _De
         _add_noise(measurements, scales, noise)
     answers = tuple(map(frozen, measurements))
     part = MeasuredPart(new_mark(), data.rows_of, receipt)
-    return Release(strategy, scales, prepared.privacy, prepared.unit, answers, (part,), prepared.known)
+    facts = strategy, scales, prepared.privacy, prepared.unit
+    return Release(*facts, answers, (part,), prepared.known, exact_gaussian=prepared.exact_gaussian)
 
 
 def _in_chunks(prepared: Prepared, data: Data, engine: Workers, debit: _Debit) -> ChunkedRelease:
@@ -170,7 +171,8 @@ def _in_chunks(prepared: Prepared, data: Data, engine: Workers, debit: _Debit) -
     strategy, scales, privacy = prepared.strategy, prepared.scales, prepared.privacy
     layout = ChunkLayout.of(strategy, prepared.form, engine.chunk_bytes)
     unmeasured = tuple(("0" * 64,) * layout.answer_slabs(b).slabs for b in range(len(scales)))
-    draft = ChunkedRelease(strategy, scales, privacy, prepared.unit, unmeasured, None, layout, engine)
+    facts = strategy, scales, privacy, prepared.unit
+    draft = ChunkedRelease(*facts, unmeasured, None, layout, engine, exact_gaussian=prepared.exact_gaussian)
     check_chunks(draft, data)
     engine.check()
     chunks = data if isinstance(data, ChunkedCounts) else None
@@ -212,7 +214,7 @@ def _debited(
     _check_counting(data, wanted)
     if ledger is None:
         return None
-    paid, gaussian = charged(prepared.privacy), prepared.privacy.noise is Noise.GAUSSIAN
+    paid, gaussian = charged(prepared.spending), prepared.exact_gaussian
     receipt = ledger.debit(paid, purpose, unit=prepared.unit, pays_for=prepared.digest, gaussian=gaussian)
     signals.debit()
     return receipt
@@ -334,15 +336,16 @@ def _add_noise(measurements: Sequence[Array], scales: Sequence[Fraction], noise:
 
     In one thread: the sampler's calls are so short that two threads wait for the interpreter's lock, and took as long.
     """
-    by_scale: dict[int, list[Array]] = {}
+    by_scale: dict[tuple[int, int], list[Array]] = {}
     for y, scale in zip(measurements, scales, strict=True):
-        by_scale.setdefault(id(scale), []).extend([y[start : start + _DRAWN] for start in range(0, len(y), _DRAWN)])
-    known = {id(scale): scale for scale in scales}
-    for key, pieces in by_scale.items():
-        r = resolution(known[key], noise)
+        pieces = by_scale.setdefault(scale.as_integer_ratio(), [])
+        pieces.extend([y[start : start + _DRAWN] for start in range(0, len(y), _DRAWN)])
+    for ratio, pieces in by_scale.items():
+        scale = Fraction(*ratio)
+        r = resolution(scale, noise)
         for batch in _batches(pieces):
             ends = [0, *accumulate(map(len, batch))]
-            drawn = draw(noise, known[key] * r**noise.order, ends[-1])
+            drawn = draw(noise, scale * r**noise.order, ends[-1])
             parts = [drawn[start:stop] for start, stop in pairwise(ends)]
             for part, piece in zip(parts, batch, strict=True):
                 part += r * piece  # modulo 2⁶⁴ if the table has more rows than declared

@@ -24,7 +24,7 @@ from hdmm.select.goal import Goal, Objective
 from hdmm.select.operators import operators_beside
 from hdmm.select.opt_hdmm import Listener, select
 from hdmm.select.problem import Problem
-from hdmm.select.restart import Operator
+from hdmm.select.search import Operator
 from hdmm.strategy.error import unit_error
 from hdmm.strategy.informed import told, unknown
 
@@ -103,14 +103,15 @@ def optimize(
         raise StrategyError("The known counts answer every query already. Publish them; there is nothing to measure.")
     if problem.parts is None:
         problem = replace(problem, given=unknown(problem.given, problem.known))
-    chosen = operators_beside(problem) if operators is None else operators
+    merged = problem.merged
+    chosen = operators_beside(merged) if operators is None else operators
     # One BLAS thread: on matrices of these sizes, several only wait for each other (5 times slower at n = 128).
     with (
         threadpool_limits(limits=1, user_api="blas"),
         Reporter(shown=progress, time_limit=time_limit, listener=listener) as report,
     ):
         found = select(
-            problem,
+            merged,
             chosen,
             restarts=restarts,
             seed=seed,
@@ -121,7 +122,7 @@ def optimize(
             listener=report,
             keep_interrupted=hasattr(sys, "ps1") if keep_interrupted is None else keep_interrupted,
         )
-    strategy = problem.informed(found.strategy)
+    strategy = problem.informed(merged.restored(replace(found.strategy, known=())))
     exact = goal.objective is Objective.TOTAL and problem.workload is goal.workload  # it was computed already
     return Plan(
         goal.workload,

@@ -30,11 +30,11 @@ from hdmm.measure.accuracy import lattice_for, least_privacy, margins
 from hdmm.measure.chunked_release import ChunkedRelease
 from hdmm.measure.measure import measure
 from hdmm.measure.release import Release
-from hdmm.privacy.guarantee import ZCDP, ApproxDP, Noise, Privacy, PureDP, Unit
+from hdmm.privacy.guarantee import ZCDP, ApproxDP, GaussianDP, Noise, Privacy, PureDP, Unit
 from hdmm.privacy.ledger import Ledger
 from hdmm.reconstruct.known import Known, KnownRecord, known_products, known_records, read_known
 from hdmm.select.goal import Goal, Objective, checked_targets
-from hdmm.select.restart import Candidate
+from hdmm.select.search import Candidate
 from hdmm.strategy.error import rmse, unit_error
 from hdmm.strategy.strategy import Strategy
 
@@ -146,7 +146,7 @@ class Plan(Shown):
 
         >>> from hdmm import Domain, optimize
         >>> plan = optimize({"sex": Workload.marginals(Domain({"sex": 2}), k=1)}, restarts=1)
-        >>> plan.privacy_for({"sex": 10})
+        >>> plan.privacy_for({"sex": 10}, level=0.95)
         PureDP('0.3012')
         """
         found = least_privacy(
@@ -282,7 +282,7 @@ def _check_measured(data: object, privacy: object, ledger: object, engine: objec
             f"The data is a {type(data).__name__}. Give hdmm.from_table(domain, …) of a path or a frame, or "
             "hdmm.from_array(domain, …) of counts."
         )
-    if not isinstance(privacy, PureDP | ZCDP | ApproxDP):
+    if not isinstance(privacy, PureDP | ZCDP | GaussianDP | ApproxDP):
         raise PrivacyError(
             f"The privacy is a {type(privacy).__name__}. Give a guarantee, such as PureDP('0.5') or ZCDP('0.1')."
         )

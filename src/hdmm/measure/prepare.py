@@ -41,7 +41,8 @@ def prepare(
     lattice = Lattice.of(strategy, privacy.noise, max_rows=rows_bound, workload=workload)
     scales = lattice.scales(privacy, unit)
     _check(lattice, scales, rows_bound, privacy.noise, _MOST_IN_CHUNKS if in_chunks else _MOST)
-    prepared = Prepared(lattice.strategy, scales, privacy, unit, rows_bound, public)
+    rounded = privacy.noise is Noise.GAUSSIAN
+    prepared = Prepared(lattice.strategy, scales, privacy, unit, rows_bound, public, exact_gaussian=rounded)
     if public:
         _ = prepared.form  # known counts that it cannot take are refused here, not after the debit
     return prepared

@@ -12,7 +12,7 @@ from msgspec import UNSET, Meta, UnsetType, structs
 from hdmm.io import StrictRecord
 from hdmm.privacy.ledger import Receipt
 from hdmm.privacy.rows_of import RowsOf
-from hdmm.privacy.units import Parameter
+from hdmm.privacy.spending import Parameter
 
 _Digest: TypeAlias = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z", extra={"expected": "a SHA-256"})]
 Mark: TypeAlias = Annotated[str, Meta(pattern=r"\A(?:[0-9a-f]{32}|[0-9a-f]{64})\Z", extra={"expected": "a mark"})]

@@ -8,18 +8,20 @@ import math
 import os
 from abc import ABC
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Final, Literal, final
 
 import numpy as np
 from msgspec import UNSET, UnsetType, structs
 
 from hdmm.answers.answers import Answers
 from hdmm.answers.evaluate import evaluated
+from hdmm.answers.rows import SyntheticRows
 from hdmm.answers.table import Table
 from hdmm.base.exceptions import (
     BudgetError,
@@ -47,11 +49,22 @@ from hdmm.measure.provenance import (
     read_parts,
     receipt_record,
 )
+from hdmm.measure.synthesis import Evidence, rows_asked
 from hdmm.noise import check_scale
 from hdmm.privacy.audit import Audit
-from hdmm.privacy.conversion import rho_down
-from hdmm.privacy.guarantee import ZCDP, ApproxDP, Noise, Privacy, PureDP, Unit, guarantee
+from hdmm.privacy.guarantee import (
+    ZCDP,
+    Exact,
+    GaussianDP,
+    Noise,
+    Privacy,
+    PureDP,
+    Unit,
+    exact_delta,
+    guarantee,
+)
 from hdmm.privacy.ledger import Ledger, Receipt, debit_of, seen_by
+from hdmm.privacy.spending import Spending, least_epsilon
 from hdmm.privacy.units import UNITS, charge
 from hdmm.reconstruct.estimate import Estimate
 from hdmm.reconstruct.known import (
@@ -67,30 +80,37 @@ from hdmm.reconstruct.known import (
 from hdmm.reconstruct.least_squares import reconstruct
 from hdmm.reconstruct.nonnegative import check_nonnegative, in_integers, nonnegative
 from hdmm.select.goal import Goal
-from hdmm.strategy.form import Form
+from hdmm.strategy.form import Form, NoForm
 from hdmm.strategy.lattice import Lattice, once_each, resolution
 from hdmm.strategy.strategy import Strategy, form_of
 
+_ROUNDED: Final = "rounded-gaussian"
+
 
 class PrivacyRecord(StrictRecord, frozen=True):
-    """The privacy of a release: epsilon, or rho, or epsilon and delta, as exact fractions."""
+    """The privacy of a release: epsilon, or rho, or mu, or epsilon and delta, as exact fractions."""
 
     epsilon: Fraction | UnsetType = UNSET
     delta: Fraction | UnsetType = UNSET
     rho: Fraction | UnsetType = UNSET
+    mu: Fraction | UnsetType = UNSET
 
 
-class MeasuredFile(StrictRecord, frozen=True):
-    """What was measured, with which noise, and what paid for it. What it spends is computed, never read."""
+class MeasuredFile(StrictRecord, frozen=True, kw_only=True):
+    """What was measured, with which noise, and what paid for it. What it spends is computed, never read.
+
+    Gaussian noise without a `noise` is that of early versions, which was discrete: ρ-zCDP, and no more is known of it.
+    """
 
     strategy: Held[Strategy]
     scales: list[Fraction]
     privacy: PrivacyRecord
     unit: Held[Unit]
     receipt: ReceiptRecord | None
+    noise: Literal["rounded-gaussian"] | UnsetType = UNSET
 
 
-class ReleaseFile(MeasuredFile, frozen=True):
+class ReleaseFile(MeasuredFile, frozen=True, kw_only=True):
     """All that release.json holds; measurements.npy lies next to it."""
 
     known: list[KnownRecord] | UnsetType = UNSET
@@ -103,13 +123,15 @@ class ReleaseFile(MeasuredFile, frozen=True):
 class Measurement(ABC):
     """What is measured and with which noise: its margins of error follow, and a debit names it by its digest.
 
-    `strategy` has integer factors; the noise of each block is in `scales`.
+    `strategy` has integer factors; the noise of each block is in `scales`. `exact_gaussian` says that it is Gaussian
+    noise that was rounded (noise/gaussian.py), of which more is known than its ρ.
     """
 
     strategy: Strategy
     scales: tuple[Fraction, ...]  # of the noise on Âx: Laplace's scale, or Gauss's variance
     privacy: Privacy
     unit: Unit
+    exact_gaussian: bool = field(default=False, kw_only=True)
 
     @property
     def domain(self) -> Domain:
@@ -132,7 +154,16 @@ class Measurement(ABC):
 
         None if the strategy cannot be written to a file; then no publication can be made from it either.
         """
-        return digest(self.strategy, self.scales, self.privacy, self.unit)
+        return digest(self)
+
+    @property
+    def spending(self) -> Spending:
+        """What is spent, by the kind of its guarantee."""
+        return Spending.of(self.privacy, gaussian=self.exact_gaussian)
+
+    def epsilon_at(self, delta: Exact) -> Fraction:
+        """The least ε, rounded up, with which the measurements are known to be (ε, δ)-differentially private."""
+        return least_epsilon(self.privacy, exact_delta(delta), gaussian=self.exact_gaussian)
 
     def error(self, workload: Workload) -> float:
         """The expected total squared error of the answers, for the strategy as measured, with rounding."""
@@ -180,6 +211,7 @@ class Release(Measurement, Shown):
         *,
         nonnegative: bool = False,
         integers: bool = False,
+        fitted: bool = False,
         known: Known | Sequence[Known] | None = None,
     ) -> Answers:
         """Answers to any workload that the strategy supports, or to several by name; costs no privacy.
@@ -189,12 +221,43 @@ class Release(Measurement, Shown):
         counts are small; the answers say so. `stddev` is that of the unbiased estimate, and intervals are wide enough
         to hold both estimates. `known` are counts that are public besides those of the release: they are reproduced,
         and inform the rest.
+
+        `fitted=True` answers from a distribution of rows that fits what was measured: it is not negative either, mostly
+        nearer to the truth, and answers any workload. If part of it was not measured, all of it follows from the model
+        only, nothing is known about its error, and `stddev` is infinite.
         """
         if known is not None:
-            return self.informed(known).answer(workload, nonnegative=nonnegative, integers=integers)
+            informed = self.informed(known)
+            return informed.answer(workload, nonnegative=nonnegative, integers=integers, fitted=fitted)
         self.strategy.check_domain(Goal.of(workload).workload.domain)
+        if fitted:
+            return self._fitted_answers(workload)
         estimate = self.integers if integers else self.nonnegative if nonnegative else self.estimate
-        return Answers.of(workload, estimate, self.form, self.privacy.noise, unbiased=self.estimate)
+        noise = self.privacy.noise
+        return Answers.of(workload, estimate, self.form, noise, unbiased=self.estimate, known=self.known)
+
+    def rows(self, n: int | None = None, *, by: Sequence[str] = (), impossible: Sequence[str] = ()) -> SyntheticRows:
+        """Made-up rows whose tables are near those of the release: n of them, or as many as it counts; free.
+
+        They are the same at every call. Known counts hold exactly, and so does the table `by` some attributes, as
+        `answer(fitted=True)` has it, rounded; with another n, in proportion. No row fulfils an `impossible` condition.
+        A row stands for no person, and nothing is known about tables far from those measured: see docs/guide/rows.md.
+
+        >>> from hdmm import from_array, optimize
+        >>> domain = Domain({"sex": ["M", "F"], "age": 3})
+        >>> plan = optimize(Workload.marginals(domain, k=2), restarts=1)
+        >>> release = plan.measure(from_array(domain, [[300, 0, 200], [100, 400, 0]]), PureDP(10), ledger=None)
+        >>> rows = release.rows(1000)
+        >>> len(rows), rows.to_arrow().column_names
+        (1000, ['sex', 'age'])
+        """
+        evidence = self._evidence
+        wanted = rows_asked(n, evidence.total, len(self.domain))
+        codes = evidence.codes(wanted, by, impossible)
+        measured = tuple(i for i in range(len(self.domain)) if i not in evidence.components.unmeasured)
+        return SyntheticRows(
+            self.domain, tuple(codes), evidence.total, self.digest, measured, *evidence.measured, self._held_by
+        )
 
     def informed(self, known: Known | Sequence[Known]) -> Release:
         """The same release with more counts that are known; StrategyError if they contradict each other.
@@ -224,7 +287,7 @@ class Release(Measurement, Shown):
         >>> domain = Domain({"sex": ["M", "F"], "age": 99})
         >>> plan = optimize(Workload.sql(domain, "SELECT sex, MEDIAN(age) FROM t GROUP BY sex"), restarts=1)
         >>> release = plan.measure(from_array(domain, np.full(domain.shape, 1000)), PureDP(10), ledger=None)
-        >>> print(release.quantile("age", [0.25, 0.5], by=["sex"]))
+        >>> print(release.quantile("age", [0.25, 0.5], by=["sex"], level=0.95))
         sex  quantile  estimate  95 % from  to
         M    0.25            24         24  24
         F    0.25            24         24  24
@@ -256,12 +319,34 @@ class Release(Measurement, Shown):
 
         A debit from before debits named releases binds only the receipt: dataset, amount and place in the chain.
         """
-        verify_paid(self.receipt, self.digest, seen_by(ledger).again(), ledger.dataset)
+        verify_paid(self, self.receipt, seen_by(ledger).again(), ledger.dataset)
 
     def charged_again(self, ledger: Ledger, purpose: str) -> Release:
         """The same release with the receipt of a new debit, for a ledger restored from before the release was paid."""
-        paid = ledger.debit(charged(self.privacy), purpose, unit=self.unit, pays_for=self.digest)
+        gaussian = self.exact_gaussian
+        paid = ledger.debit(charged(self.spending), purpose, unit=self.unit, pays_for=self.digest, gaussian=gaussian)
         return replace(self, parts=(replace(self.parts[0], receipt=paid),))
+
+    @cached_property
+    def _evidence(self) -> Evidence:
+        answers, units = self._answers
+        return Evidence(
+            self.form, tuple(y * unit for y, unit in zip(answers, units, strict=True)), self.estimate, self.known
+        )
+
+    def _held_by(self, workload: Workload, rows: Estimate) -> Answers:
+        """What rows answer, with intervals that hold it."""
+        self.strategy.check_domain(workload.domain)
+        return Answers.of(workload, rows, self.form, self.privacy.noise, unbiased=self.estimate, known=self.known)
+
+    def _fitted_answers(self, workload: Workload | Mapping[str, Workload]) -> Answers:
+        evidence, noise = self._evidence, self.privacy.noise
+        with suppress(StrategyError):  # which refuses what was not measured
+            return Answers.of(workload, evidence.near, self.form, noise, unbiased=self.estimate, known=self.known)
+        form = NoForm(self.domain, (), "These numbers follow from a model, so nothing is known of their error.", True)
+        return Answers.of(
+            workload, evidence.modelled, form, noise, unbiased=evidence.components.estimate, known=self.known
+        )
 
     @cached_property
     def _not_negative(self) -> Estimate:
@@ -313,18 +398,24 @@ def measured_record(measured: Measurement, receipt: Receipt | None) -> dict[str,
         "privacy": PrivacyRecord(**asdict(measured.privacy)),
         "unit": measured.unit,
         "receipt": receipt_record(receipt),
+        "noise": _ROUNDED if measured.exact_gaussian else UNSET,
     }
 
 
-def verify_paid(receipt: Receipt | None, digest: str | None, audit: Audit, dataset: str) -> None:
-    """Raise LedgerError unless the dataset's debit that paid for the release of this digest is in the audit."""
+def verify_paid(release: Measurement, receipt: Receipt | None, audit: Audit, dataset: str) -> None:
+    """Raise LedgerError unless the dataset's debit that paid for the release is in the audit."""
     if receipt is None:
         raise LedgerError(
             "The release has no receipt: it was measured without a ledger, so no budget paid for it. Measure with "
             "a ledger to publish."
         )
     debit = debit_of(receipt, audit, dataset)
-    if debit.pays_for is not None and debit.pays_for != digest:
+    if debit.pays_for is None and release.exact_gaussian:
+        raise LedgerError(
+            f"Receipt {receipt.sequence} of the ledger {audit.store.path} is of an early version, whose Gaussian noise "
+            "was discrete, but the release says that its noise was rounded. Take the release from an untouched copy."
+        )
+    if debit.pays_for is not None and debit.pays_for != release.digest:
         raise LedgerError(
             f"Receipt {receipt.sequence} of the ledger {audit.store.path} paid for another release (one with "
             "another strategy, noise, guarantee or unit), or for none. Publish the release that it belongs to."
@@ -349,7 +440,10 @@ def load_release(path: str | os.PathLike[str]) -> Release:
     parts = read_parts(file.mark, file.rows, receipt, file.parts)
     if not parts:
         raise FileError(f"{at}: neither `mark` and `rows` nor `parts` say what was measured. Save the release again.")
-    release = Release(file.strategy, tuple(file.scales), privacy, file.unit, measurements, parts)
+    rounded = file.noise is not UNSET
+    release = Release(
+        file.strategy, tuple(file.scales), privacy, file.unit, measurements, parts, exact_gaussian=rounded
+    )
     known = read_known(release.domain, file.known, at)
     return release.informed(known) if known else release
 
@@ -362,58 +456,69 @@ def read_paid(file: MeasuredFile, at: str) -> tuple[Privacy, Receipt | None]:
             check_scale(privacy.noise, scale)
     except (PrivacyError, NoiseError) as wrong:
         raise FileError(f"{at}: {wrong}") from None
-    lattice = Lattice(file.strategy)
+    bought, lattice = _bought(privacy, file, at), Lattice(file.strategy)
     if len(file.scales) != len(lattice.blocks):
         raise FileError(f"{at}: {len(file.scales)} scales for {len(lattice.blocks)} blocks. Save the release again.")
     try:
         spent = lattice.loss(file.scales, privacy.noise, file.unit)
     except (MatrixError, StrategyError) as wrong:
         raise FileError(f"{at}: the factors of the strategy are not integers. {wrong}") from None
-    if spent > (privacy.epsilon if isinstance(privacy, PureDP) else privacy.rho):
+    if spent > (bought.epsilon if isinstance(bought, PureDP) else bought.rho):
         raise FileError(
             f"{at} says {privacy}, but its measurements spend {float(spent):.6g}. It is damaged or was tampered with."
         )
-    return privacy, None if file.receipt is None else _receipt(file.receipt, privacy, spent, at)
+    return privacy, None if file.receipt is None else _receipt(
+        file.receipt, privacy, bought, at, rounded=file.noise is not UNSET
+    )
 
 
-def _receipt(record: ReceiptRecord, privacy: Privacy, spent: Fraction, at: str) -> Receipt:
-    # Early versions made (ε, δ) of less ρ and more noise: their receipts pay for that ρ, and for what they spent.
-    early = ZCDP(rho_down(privacy.epsilon, privacy.delta)) if isinstance(privacy, ApproxDP) else privacy
+def _bought(privacy: Privacy, file: MeasuredFile, at: str) -> PureDP | ZCDP:
+    """What the noise of a file must be bought for."""
+    rounded = file.noise is not UNSET
+    if rounded > (privacy.noise is Noise.GAUSSIAN) or rounded < isinstance(privacy, GaussianDP):
+        noise = "Gaussian" if rounded else "not said to be Gaussian"
+        raise FileError(f"{at} says {privacy}, but its noise is {noise}. It is damaged or was tampered with.")
+    return charged(Spending.of(privacy, gaussian=rounded))
+
+
+def _receipt(record: ReceiptRecord, privacy: Privacy, bought: PureDP | ZCDP, at: str, *, rounded: bool) -> Receipt:
     try:
-        charge_of = Fraction(charge(early, record.parameter), UNITS)
+        charge_of = Fraction(charge(bought, record.parameter, gaussian=rounded), UNITS)
     except BudgetError as wrong:
         raise FileError(f"{at}: {wrong}") from None
-    if record.amount < (max(charge_of, spent) if isinstance(privacy, ApproxDP) else charge_of):
+    if record.amount < charge_of:
         raise FileError(f"{at} says {privacy}, but its receipt is for a smaller debit. It was tampered with.")
     return Receipt(**structs.asdict(record))
 
 
-def charged(privacy: Privacy) -> PureDP | ZCDP:
-    """The amount that a ledger is debited.
+def charged(*spent: Spending) -> PureDP | ZCDP:
+    """The amount that a ledger is debited for releases, which compose: the sum of ε, or of ρ.
 
-    >>> charged(ApproxDP(1, "1e-6")) == ZCDP(ApproxDP(1, "1e-6").rho)
-    True
+    >>> charged(Spending(pure=Fraction(1, 2))), charged(Spending(zcdp=Fraction(1, 8)), Spending(zcdp=Fraction(3, 8)))
+    (PureDP('0.5'), ZCDP('0.5'))
     """
-    return ZCDP(privacy.rho) if isinstance(privacy, ApproxDP) else privacy
+    total = sum(spent, start=Spending())
+    return PureDP(total.pure) if total.pure else ZCDP(total.gaussian + total.zcdp)
 
 
-def digest(strategy: Strategy, scales: Sequence[Fraction], privacy: Privacy, unit: Unit) -> str | None:
+def digest(measured: Measurement) -> str | None:
     """SHA-256 of a measurement before it is made: see `Release.digest`.
 
     Weights are left out, because they are floats that follow from the scales, which are exact. If strategies are ever
     written differently, the first line must keep the digests in existing ledgers distinct from new ones.
     """
     try:
-        written, arrays = encode(strategy.weighted([1.0] * len(strategy.blocks)))
+        written, arrays = encode(measured.strategy.weighted([1.0] * len(measured.strategy.blocks)))
     except FileError:
         return None
     content: dict[str, Json] = {
         "format": "hdmm-measurement-1",
         "strategy": written,
         "arrays": {name: _array_digest(arrays[name]) for name in sorted(arrays)},
-        "scales": once_each(str, scales),
-        "privacy": encode(PrivacyRecord(**asdict(privacy)))[0],
-        "unit": encode(unit)[0],
+        "scales": once_each(str, measured.scales),
+        "privacy": encode(PrivacyRecord(**asdict(measured.privacy)))[0],
+        "unit": encode(measured.unit)[0],
+        **({"noise": _ROUNDED} if measured.exact_gaussian else {}),
     }
     return sha256(json.dumps(content, allow_nan=False, sort_keys=True).encode("ascii")).hexdigest()
 

@@ -12,7 +12,7 @@ from rich.table import Column
 
 from hdmm.base.steps import NotebookLine, in_notebook
 from hdmm.select.opt_hdmm import Listener
-from hdmm.select.restart import Candidate
+from hdmm.select.search import Candidate
 
 
 @final

@@ -1,7 +1,7 @@
 """Exact Gaussian noise, many draws at a time: round(σZ) for a real standard normal Z.
 
 Answers are integers, so that x + round(σZ) = round(x + σZ) but for ties, which have probability 0: what is published is
-a function of the continuous mechanism's result and has all of its privacy (privacy/gaussian.py). The variance is σ² +
+a function of the continuous mechanism's result and has all of its privacy (privacy/gdp.py). The variance is σ² +
 1/12, up to a part that is below every float for σ ≥ 3.
 
 |Z| is drawn in two steps, both exact. It falls into the cell c = ⌊16·|Z|⌋ with the right probability: c is the number

@@ -9,10 +9,11 @@ from fractions import Fraction
 from hashlib import sha256
 from typing import Final, Literal, TypeAlias, final
 
+from hdmm.privacy.gdp import pure_is_gaussian, root
 from hdmm.privacy.hidden import steps
 from hdmm.privacy.purpose import Spends, read_debit
-from hdmm.privacy.spending import Spending
-from hdmm.privacy.units import UNITS, Account, Parameter
+from hdmm.privacy.spending import Parameter, Spending
+from hdmm.privacy.units import UNITS, Account
 
 # create and adopt concern the whole file; declare opens an account, raise gives it a larger cap.
 RecordKind: TypeAlias = Literal["create", "adopt", "declare", "raise", "debit"]
@@ -126,18 +127,29 @@ def _book(accounts: dict[str, Account], record: Record) -> None:
     times = 1 if found.unit is None or account.unit is None else steps(account.unit, found.unit)
     if times is None:
         raise Broken(f"record {record.sequence} is of another unit of privacy than its account")
-    part = _part(draft, found.spends, times)
-    if draft.parameter == "rho" and part.pure**2 / 2 > part.pure_rho:
-        raise Broken(f"record {record.sequence} spends more than its amount")
+    part = _part(record, found.spends, times)
     spent, unit = account.spent + draft.units, account.unit or found.unit
     accounts[draft.dataset] = replace(account, spent=spent, unit=unit, spending=account.spending + part)
 
 
-def _part(draft: Draft, spends: Spends, times: int) -> Spending:
+def _part(record: Record, spends: Spends, times: int) -> Spending:
     """What a debit spends, by its kind; `times` are the steps by which an ε counts in its account."""
-    amount = Fraction(draft.units, UNITS)
-    if draft.parameter == "epsilon":
-        return Spending(pure=amount, pure_rho=amount**2 / 2)
+    parameter, amount = record.draft.parameter, Fraction(record.draft.units, UNITS)
+    if parameter == "epsilon":
+        # Every audit reads this: the least μ would take a millisecond for each ε, and an account in ε gains nothing.
+        return Spending(pure=amount, pure_rho=amount**2 / 2, pure_mu_squared=8 * amount)
     if isinstance(spends, Fraction):
-        return Spending(pure=spends * times, pure_rho=amount)
-    return Spending(gaussian=amount) if spends == "gaussian" else Spending(zcdp=amount)
+        part = Spending.of_pure(spends * times)
+        if parameter == "rho":
+            enough = part.pure_rho <= amount
+        else:  # the square of another bound on μ than that of this version may be there, and be true
+            part = replace(part, pure_mu_squared=amount)
+            enough = pure_is_gaussian(part.pure, root(amount, "down", 512))
+        if not enough:
+            raise Broken(f"record {record.sequence} spends more than its amount")
+        return part
+    if spends == "gaussian":
+        return Spending(gaussian=amount if parameter == "rho" else amount / 2)
+    if parameter == "mu_squared":
+        raise Broken(f"record {record.sequence} spends a ρ, which no μ bounds")
+    return Spending(zcdp=amount)

@@ -1,4 +1,4 @@
-"""How much privacy a release spends: PureDP (ε), ZCDP (ρ) and ApproxDP (ε, δ), as exact fractions.
+"""How much privacy a release spends: PureDP (ε), ZCDP (ρ), GaussianDP (μ) and ApproxDP (ε, δ), as exact fractions.
 
 A parameter is an int, a Fraction, a Decimal, a text ("0.5", "1e-3", "1/3") or a float. It is stored as the exact
 fraction, and nothing is rounded (security S4). A float stands for its shortest decimal, as Python prints it: 0.1 means
@@ -21,14 +21,13 @@ import numpy as np
 from hdmm.base.exceptions import PrivacyError, StrategyError
 from hdmm.base.hints import brief, decimal_point
 from hdmm.privacy.conversion import epsilon_up
-from hdmm.privacy.gdp import mu_down
+from hdmm.privacy.gdp import gaussian_epsilon_up, mu_down
 
 Exact: TypeAlias = int | Fraction | Decimal | str | float | np.integer | np.floating
-Privacy: TypeAlias = "PureDP | ZCDP | ApproxDP"
+Privacy: TypeAlias = "PureDP | ZCDP | GaussianDP | ApproxDP"
 
-# Between these, 2/ε² and 1/(2ρ) are normal floats; subnormal numbers are far below.
-_LEAST = Fraction(1, 2**500)
-_MOST = Fraction(2**500)
+# From 2⁻⁵⁰⁰ to 2⁵⁰⁰, 2/ε² and 1/(2ρ) are normal floats; subnormal numbers are far below.
+_MOST_EXPONENT = 500
 _MOST_BITS = 2048  # of numerator and denominator: more than any number of 64 characters in that range needs
 _MOST_CHARACTERS = 64
 _DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
@@ -169,6 +168,66 @@ class ZCDP:
 
 @final
 @dataclass(frozen=True, slots=True, init=False, repr=False)
+class GaussianDP:
+    """μ-Gaussian differential privacy: no more is revealed than by one draw from N(0, 1) or N(μ, 1).
+
+    Gaussian noise has it exactly: each release with that noise is stated by its μ without loss.
+
+    >>> GaussianDP("0.5").mu, GaussianDP("0.5").rho
+    (Fraction(1, 2), Fraction(1, 8))
+    >>> str(GaussianDP("0.5"))
+    'μ = 0.5 (Gaussian differential privacy)'
+    """
+
+    mu: Fraction
+
+    def __init__(self, mu: Exact) -> None:
+        object.__setattr__(self, "mu", _exact(mu, "mu", "'0.5'", power=2))
+
+    @property
+    def rho(self) -> Fraction:
+        """μ²/2, the ρ of its zero-concentrated differential privacy.
+
+        >>> GaussianDP(1).rho
+        Fraction(1, 2)
+        """
+        return self.mu**2 / 2
+
+    @property
+    def noise(self) -> Noise:
+        """The noise that a release under this guarantee adds.
+
+        >>> GaussianDP(1).noise
+        'gaussian'
+        """
+        return Noise.GAUSSIAN
+
+    @property
+    def variance_factor(self) -> Fraction:
+        """1/μ²: the variance of Gaussian noise at sensitivity 1, what plan.error is multiplied by.
+
+        >>> GaussianDP("0.5").variance_factor
+        Fraction(4, 1)
+        """
+        return 1 / self.mu**2
+
+    def epsilon_at(self, delta: Exact) -> Fraction:
+        """The least ε, rounded up, such that μ-GDP implies (ε, δ)-differential privacy (gdp.py). It may be 0.
+
+        >>> float(GaussianDP(1).epsilon_at("1e-6"))
+        4.88655411...
+        """
+        return gaussian_epsilon_up(self.rho, exact_delta(delta))
+
+    def __repr__(self) -> str:
+        return f"GaussianDP({_written(self.mu)})"
+
+    def __str__(self) -> str:
+        return f"μ = {format_amount(self.mu)} (Gaussian differential privacy)"
+
+
+@final
+@dataclass(frozen=True, slots=True, init=False, repr=False)
 class ApproxDP:
     """(ε, δ)-differential privacy, reached by the least Gaussian noise that has it.
 
@@ -184,7 +243,7 @@ class ApproxDP:
     def __init__(self, epsilon: Exact, delta: Exact) -> None:
         object.__setattr__(self, "epsilon", _exact(epsilon, "epsilon", "'0.5'"))
         object.__setattr__(self, "delta", exact_delta(delta))
-        if self.rho < _LEAST:
+        if self.rho < Fraction(1, 2**_MOST_EXPONENT):
             raise PrivacyError(
                 f"epsilon is {_shown(epsilon)} and delta is {_shown(delta)}, which only a rho below 2**-500 implies. "
                 "Give a larger epsilon, such as ApproxDP('0.5', '1e-9')."
@@ -224,21 +283,26 @@ class ApproxDP:
         return f"ε = {format_amount(self.epsilon)}, δ = {format_amount(self.delta)} (approximate differential privacy)"
 
 
-def guarantee(epsilon: Exact | None = None, delta: Exact | None = None, rho: Exact | None = None) -> Privacy:
-    """What these parameters declare: pure, approximate or zero-concentrated differential privacy.
+def guarantee(
+    epsilon: Exact | None = None, delta: Exact | None = None, rho: Exact | None = None, mu: Exact | None = None
+) -> Privacy:
+    """What these parameters declare: pure, approximate, zero-concentrated or Gaussian differential privacy.
 
-    >>> guarantee("0.5"), guarantee(rho="0.1")
-    (PureDP('0.5'), ZCDP('0.1'))
+    >>> guarantee("0.5"), guarantee(rho="0.1"), guarantee(mu="0.5")
+    (PureDP('0.5'), ZCDP('0.1'), GaussianDP('0.5'))
     """
-    if epsilon is not None and rho is None:
-        return PureDP(epsilon) if delta is None else ApproxDP(epsilon, delta)
-    if rho is not None and epsilon is None and delta is None:
-        return ZCDP(rho)
-    raise PrivacyError("Give epsilon, or epsilon and delta, or rho.")
+    if (epsilon, rho, mu).count(None) == 2 and (delta is None or epsilon is not None):
+        if epsilon is not None:
+            return PureDP(epsilon) if delta is None else ApproxDP(epsilon, delta)
+        if rho is not None:
+            return ZCDP(rho)
+        if mu is not None:
+            return GaussianDP(mu)
+    raise PrivacyError("Give epsilon, or epsilon and delta, or rho, or mu.")
 
 
 def scaled(privacy: Privacy, times: Fraction) -> Privacy:
-    """The privacy with `times` its ε (or ρ); δ stays.
+    """The privacy with `times` its ε, ρ or μ; δ stays.
 
     >>> scaled(PureDP("0.5"), Fraction(4))
     PureDP('2')
@@ -248,6 +312,8 @@ def scaled(privacy: Privacy, times: Fraction) -> Privacy:
             return PureDP(privacy.epsilon * times)
         case ZCDP():
             return ZCDP(privacy.rho * times)
+        case GaussianDP():
+            return GaussianDP(privacy.mu * times)
         case ApproxDP():
             return ApproxDP(privacy.epsilon * times, privacy.delta)
 
@@ -272,6 +338,8 @@ def parameter(privacy: Privacy) -> tuple[str, float]:
             return "ε", float(privacy.epsilon)
         case ZCDP():
             return "ρ", float(privacy.rho)
+        case GaussianDP():
+            return "μ", float(privacy.mu)
         case ApproxDP():
             return f"ε (at δ = {format_amount(privacy.delta)})", float(privacy.epsilon)
 
@@ -330,8 +398,8 @@ class Unit:
         )
 
 
-def _exact(given: object, name: str, example: str) -> Fraction:
-    """The exact value of a parameter; PrivacyError if it is not allowed."""
+def _exact(given: object, name: str, example: str, power: int = 1) -> Fraction:
+    """The exact value of a parameter; PrivacyError if it, or the half of its `power`, is not allowed."""
     advice = f"Give a positive number, such as {example}."
     fraction = _fraction(given)
     if fraction is None:
@@ -343,10 +411,11 @@ def _exact(given: object, name: str, example: str) -> Fraction:
         )
     if fraction <= 0:
         raise PrivacyError(f"{name} is {_shown(given)}; it must be above 0. {advice}")
-    if not _LEAST <= fraction <= _MOST:
-        raise PrivacyError(f"{name} is {_shown(given)}; it must be from 2**-500 to 2**500. {advice}")
-    if max(fraction.numerator.bit_length(), fraction.denominator.bit_length()) > _MOST_BITS:
-        raise PrivacyError(f"{name} is a fraction of more than {_MOST_BITS} bits. {advice}")
+    exponent, bits = (each // power + 1 - power for each in (_MOST_EXPONENT, _MOST_BITS))
+    if not Fraction(1, 2**exponent) <= fraction <= 2**exponent:
+        raise PrivacyError(f"{name} is {_shown(given)}; it must be from 2**-{exponent} to 2**{exponent}. {advice}")
+    if max(fraction.numerator.bit_length(), fraction.denominator.bit_length()) > bits:
+        raise PrivacyError(f"{name} is a fraction of more than {bits} bits. {advice}")
     return fraction
 
 

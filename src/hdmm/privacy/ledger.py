@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import final
 
@@ -15,12 +16,13 @@ from hdmm.base.exceptions import BudgetError, LedgerError
 from hdmm.base.notebook import MOST_SHOWN, Card, Shown
 from hdmm.privacy.audit import Audit, Entry
 from hdmm.privacy.chain import Draft, Record, Verified, follow
-from hdmm.privacy.guarantee import ZCDP, Exact, PureDP, Unit, exact_delta
+from hdmm.privacy.guarantee import ZCDP, Exact, GaussianDP, Privacy, PureDP, Unit, exact_delta
 from hdmm.privacy.hidden import steps_between
 from hdmm.privacy.names import near_names, shown_name
 from hdmm.privacy.purpose import debit_text
+from hdmm.privacy.spending import Parameter
 from hdmm.privacy.store import Store
-from hdmm.privacy.units import UNITS, Account, Parameter, account, charge, guarantee, shown
+from hdmm.privacy.units import UNITS, Account, account, charge, guarantee, parted, shown
 
 _LINE_CHARACTERS = 500
 
@@ -47,9 +49,10 @@ class Ledger(Shown):
     """The privacy budget of one dataset, on disk.
 
     The budget belongs to the name `dataset`, wherever the data or the two files of the ledger are. The first opening
-    declares the cap, whose type determines the account: PureDP counts ε; ZCDP counts ρ and charges a pure ε as ε²/2.
-    Later openings give the same cap, or no cap. Opening verifies the whole chain of records. A new name that could be
-    confused with an existing account is refused, unless `new_dataset=True` says that it is about other people.
+    declares the cap, whose type determines the account: PureDP counts ε; ZCDP counts ρ and charges a pure ε as ε²/2;
+    GaussianDP counts μ², and so does ApproxDP, by the largest μ that implies it. Later openings give the same cap, or
+    no cap. Opening verifies the whole chain of records. A new name that could be confused with an existing account is
+    refused, unless `new_dataset=True` says that it is about other people.
 
     >>> from tempfile import mkdtemp
     >>> path = Path(mkdtemp()) / "budget.db"
@@ -71,7 +74,7 @@ class Ledger(Shown):
         path: str | os.PathLike[str],
         *,
         dataset: str | None = None,
-        cap: PureDP | ZCDP | None = None,
+        cap: Privacy | None = None,
         new_dataset: bool = False,
         timeout: float = 30.0,
     ) -> None:
@@ -120,19 +123,19 @@ class Ledger(Shown):
         return self._dataset
 
     @property
-    def cap(self) -> PureDP | ZCDP:
+    def cap(self) -> PureDP | ZCDP | GaussianDP:
         """The most that may ever be spent, as last declared or raised, rounded down to units."""
         now = self._account()
         return guarantee(now.parameter, now.cap)
 
     @property
     def spent(self) -> Fraction:
-        """The total of all debits so far, by any process: ε or ρ, as the account counts."""
+        """The total of all debits so far, by any process: ε, ρ or μ², as the account counts."""
         return Fraction(self._account().spent, UNITS)
 
     @property
     def remaining(self) -> Fraction:
-        """The amount that may still be debited: ε or ρ, as the account counts."""
+        """The amount that may still be debited: ε, ρ or μ², as the account counts."""
         return Fraction(self._account().remaining, UNITS)
 
     @property
@@ -144,13 +147,14 @@ class Ledger(Shown):
         """The least ε, rounded up, with which all debits together are known to be (ε, δ)-differentially private.
 
         Gaussian noise counts by the (ε, δ) that it has exactly, if the debit says that it is such noise, as those of
-        releases do; a pure ε is added, or counts as ε²/2; what early versions debited counts as ρ-zCDP (spending.py).
+        releases do; a pure ε is added, or counts by its ρ or μ; what early versions debited counts as ρ-zCDP
+        (spending.py). If budgets were chosen by what earlier releases showed, what is guaranteed is the cap.
         """
         return self._account().spending.epsilon_at(exact_delta(delta))
 
     def debit(
         self,
-        privacy: PureDP | ZCDP,
+        privacy: Privacy,
         purpose: str,
         *,
         unit: Unit | None = None,
@@ -163,16 +167,18 @@ class Ledger(Shown):
         spend holds; without it, you say that this is the unit of the account. The first unit binds the account: another
         one is refused, or charged several times if that is sound (docs/reference/ledger.md). `pays_for` is the
         `Release.digest` of the one release that the debit pays for, which is known before it is measured; without it,
-        nothing can be published on the debit. `gaussian` says that the ρ is that of exact Gaussian
-        noise, whose (ε, δ) are smaller.
+        nothing can be published on the debit. `gaussian` says that a ρ is that of exact Gaussian
+        noise, whose (ε, δ) are smaller, as that of GaussianDP is; only with it, (ε, δ) can be debited.
         """
+        gaussian |= isinstance(privacy, GaussianDP)
         spends = privacy.epsilon if isinstance(privacy, PureDP) else "gaussian" if gaussian else "rho"
         text = debit_text(_line(purpose, "A purpose"), pays_for, unit, spends)
-        charge(privacy, "rho")  # refuse what is not a privacy guarantee before the disk is touched
-        found = self._append(lambda now: _debited(now, self._dataset, privacy, text, unit, self._expected))
+        charge(privacy, "rho", gaussian=gaussian)  # refuse what is not a guarantee before the disk is touched
+        price = partial(charge, privacy, gaussian=gaussian)
+        found = self._append(lambda now: _debited(now, self._dataset, price, text, unit, self._expected))
         return _receipt(found.records[-1], found.verified)
 
-    def raise_cap(self, cap: PureDP | ZCDP, *, reason: str) -> Entry:
+    def raise_cap(self, cap: Privacy, *, reason: str) -> Entry:
         """The record of a larger cap, which is a decision about people's privacy and is kept with its reason."""
         text = _line(reason, "A reason")
         larger = account(cap)
@@ -220,7 +226,7 @@ class Ledger(Shown):
         return found
 
 
-def open_account(audit: Audit, *, dataset: str, cap: PureDP | ZCDP, new_dataset: bool = False) -> Ledger:
+def open_account(audit: Audit, *, dataset: str, cap: Privacy, new_dataset: bool = False) -> Ledger:
     """As `Ledger(path, …)`, in a file that was just audited: the debit verifies what came since, under the lock."""
     ledger, declared = object.__new__(Ledger), account(cap)
     ledger._expected = declared  # pyright: ignore[reportPrivateUsage]
@@ -294,7 +300,7 @@ def _check_declared(existing: Account, given: Account, dataset: str) -> None:
 def _debited(
     verified: Verified,
     dataset: str,
-    privacy: PureDP | ZCDP,
+    price: Callable[[Parameter, int], int],
     purpose: str,
     unit: Unit | None,
     expected: Account | None,
@@ -303,11 +309,12 @@ def _debited(
     now = verified.accounts[dataset]
     if expected is not None:
         _check_declared(now, expected, dataset)
-    units = charge(privacy, now.parameter, steps_between(dataset, now.unit, unit))
+    units = price(now.parameter, steps_between(dataset, now.unit, unit))
     if units > now.remaining:
         raise BudgetError(
             f"Dataset {dataset!r} has {shown(now.parameter, now.remaining)} left of its cap "
-            f"{shown(now.parameter, now.cap)}, but the debit is {shown(now.parameter, units)}. Nothing was debited. "
+            f"{shown(now.parameter, now.cap)}, but the debit is {shown(now.parameter, units)}."
+            f"{parted(now.remaining, units)} Nothing was debited. "
             "Spend no more than is left, or decide to spend more of people's privacy with "
             "ledger.raise_cap(cap, reason=...)."
         )

@@ -32,7 +32,7 @@ from hdmm.base.exceptions import LedgerError
 from hdmm.base.lazy import Lazy
 from hdmm.privacy.chain import Broken, Draft, Record, RecordKind, Verified, chained, follow
 from hdmm.privacy.head import Head, head_path, read_head, write_head
-from hdmm.privacy.units import Parameter
+from hdmm.privacy.spending import Parameter
 
 if TYPE_CHECKING:
     import fcntl
@@ -365,7 +365,7 @@ def _records(db: sqlite3.Connection, after: int) -> Iterable[Record]:
             isinstance(sequence, int)
             and all(isinstance(value, str) for value in (dataset, text, time))
             and kind in get_args(RecordKind)
-            and parameter in ("epsilon", "rho", "")
+            and parameter in (*get_args(Parameter), "")
             and isinstance(units, str)
             and _UNITS.fullmatch(units)
             and isinstance(previous, str)

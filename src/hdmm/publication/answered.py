@@ -5,22 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import numpy as np
 
+from hdmm.answers.answers import Answers
 from hdmm.answers.evaluate import evaluated
-from hdmm.answers.margins import PLAIN, Reliability, holding
+from hdmm.answers.margins import PLAIN, Reliability
 from hdmm.answers.table import BinBounds, Forecast, Table
-from hdmm.answers.totals import with_totals
+from hdmm.answers.totals import Totals, with_totals
 from hdmm.base.exceptions import HdmmError
 from hdmm.describe.entries import Label
-from hdmm.describe.table_query import TableQuery
-from hdmm.matrix import Array
+from hdmm.describe.product import Product
+from hdmm.describe.table_query import AtEnds, TableQuery
 from hdmm.measure.chunked_release import AnyRelease
 from hdmm.publication.report import Report
 from hdmm.publication.spec import Spec
 from hdmm.publication.spec.keys import OutputPart
+
+_ROUNDING = 1e-9  # of an interval: what is wider by less than this covers the same
 
 
 def answer_tables(spec: Spec, release: AnyRelease, expected: Sequence[Forecast]) -> tuple[Table, ...]:
@@ -43,13 +47,20 @@ def answer_table(
     *,
     totals: bool = False,
 ) -> Table:
-    """The answers of a release to one table, with intervals of this level, and with totals and percentages if query."""
-    answers = release.answer(query.workload, nonnegative=kind == "nonnegative", integers=kind == "integers")
+    """The answers of a release to one table, with intervals of this level, and with totals and percentages if asked.
+
+    The release is asked once: for the queries of the table, and for those of its totals or of the ends of its bins.
+    """
+    crossing = Totals.of(query) if totals else None
+    own = query.workload.products
+    beside = _beside(release, query, () if crossing is None or kind != "unbiased" else crossing.products)
+    workload = replace(query.workload, products=(*own, *beside)) if beside else query.workload
+    everything = release.answer(workload, nonnegative=kind == "nonnegative", integers=kind == "integers")
+    answers = everything.part(0, len(own)) if beside else everything
     if query.linear:
         estimate, stddev, lower, upper = answers.rows(query.combine, level)
     else:
-        estimate, stddev, *bounds = evaluated(query.aggregates, answers, level)
-        lower, upper = holding((bounds[0], bounds[1]), estimate, -math.inf) if answers.biased else bounds
+        estimate, stddev, lower, upper = evaluated(query.aggregates, answers, level)
     found = Table(
         query.name,
         query.title,
@@ -68,34 +79,47 @@ def answer_table(
         query.impossible if query.impossible.any() else None,
         query.note,
         measure=query.count,
-        bins=_bounds(release, query, level, lower, upper),
     )
-    found = with_totals(found, query, answers, release.answer) if totals else found
+    if query.at_ends is not None:
+        ends = everything.part(len(own)) if beside else None
+        found = replace(found, bins=_bounds(found, query.at_ends, ends))
+    if crossing is not None:
+        found = with_totals(found, query, crossing, everything)
     return found if (order := query.order) is None else found.arranged(order)
 
 
-def _bounds(release: AnyRelease, query: TableQuery, level: float, lower: Array, upper: Array) -> BinBounds | None:
-    """The intervals of sums and means that hold wherever in their bins the values lie; None if no value is in a bin.
+def _beside(release: AnyRelease, query: TableQuery, totals: Sequence[Product]) -> Sequence[Product]:
+    """The products that are asked for beside those of a table; none if not all of them have answers.
 
-    A true sum is at least the sum of the lower ends of bins, and at most that of the upper ends. Each is a query with
-    an interval of its own, of which one side is needed. Percentages of such sums have no bounds.
+    Nothing is lost then: totals are added up from rows, and sums over bins are published without bounds.
     """
     ends = query.at_ends
-    if ends is None:
-        return None
-    binned = np.zeros((len(query.measures), len(lower) // len(query.measures)), dtype=bool)
-    binned[list(ends.measures)] = True
-    found = BinBounds(
-        binned.ravel(), np.where(binned.ravel(), -math.inf, lower), np.where(binned.ravel(), math.inf, upper)
-    )
-    if ends.workload is None:
-        return found
-    with suppress(HdmmError):  # nothing is lost: these rows are published without bounds
-        if not any(math.isinf(release.form.total_variance([product])) for product in ends.workload.products):
-            _, _, least, most = evaluated(ends.aggregates, release.answer(ends.workload), level)
-            found.lower[found.rows] = np.split(least, 2)[0]
-            found.upper[found.rows] = np.split(most, 2)[1]
-    return found
+    products = totals if ends is None else () if ends.workload is None else ends.workload.products
+    with suppress(HdmmError):
+        if products and math.isfinite(release.form.total_variance(products)):
+            return products
+    return ()
+
+
+def _bounds(table: Table, ends: AtEnds, answers: Answers | None) -> BinBounds:
+    """The intervals of sums and means that hold wherever in their bins the values lie.
+
+    A true sum is at least the sum of the lower ends of bins, and at most that of the upper ends. Each is a query with
+    an interval of its own, of which one side is needed, where it reaches further than the noise. Without `answers` to
+    these queries, and for percentages of such sums, there are no bounds.
+    """
+    shape = (table.measures, -1)
+    lower, upper = table.lower.copy().reshape(shape), table.upper.copy().reshape(shape)
+    measures = list(ends.measures)
+    if answers is None:
+        lower[measures], upper[measures] = -math.inf, math.inf
+    else:
+        _, _, least, most = evaluated(ends.aggregates, answers, table.level)
+        slack = _ROUNDING * (upper[measures] - lower[measures])
+        low, high = np.split(least, 2)[0].reshape(len(measures), -1), np.split(most, 2)[1].reshape(len(measures), -1)
+        lower[measures] = np.where(low < lower[measures] - slack, low, lower[measures])
+        upper[measures] = np.where(high > upper[measures] + slack, high, upper[measures])
+    return BinBounds(lower.ravel(), upper.ravel())
 
 
 def reliability_of(output: OutputPart) -> Reliability:
@@ -121,6 +145,7 @@ def report_of(spec: Spec, release: AnyRelease, operator: str, tables: tuple[Tabl
         kind=spec.output.counts,
         most_rows=spec.data.max_rows_per_id,
         impossible=spec.impossible,
+        exact_gaussian=release.exact_gaussian,
     )
 
 

@@ -10,12 +10,12 @@ from typing import final
 from hdmm.base.exceptions import BudgetError, LedgerError
 from hdmm.base.numbers import up
 from hdmm.privacy.audit import Audit, Entry, audit_of
-from hdmm.privacy.guarantee import ZCDP, ApproxDP, Privacy, PureDP, Unit
+from hdmm.privacy.guarantee import Privacy, Unit
 from hdmm.privacy.hidden import shown_unit, steps, steps_between
 from hdmm.privacy.ledger import Ledger, open_account
 from hdmm.privacy.names import shown_name
-from hdmm.privacy.spending import Spending
-from hdmm.privacy.units import UNITS, Parameter, account, charge, shown
+from hdmm.privacy.spending import Parameter, Spending
+from hdmm.privacy.units import SYMBOLS, UNITS, account, charge, parted, shown
 from hdmm.publication.spec import Spec
 
 _DELTA = Fraction(1, 10**9)  # at which what was spent is said
@@ -24,7 +24,7 @@ _DELTA = Fraction(1, 10**9)  # at which what was spent is said
 @final
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The budget of a dataset, in ε or ρ as its account counts. Without an account, all of the spec's cap is left.
+    """The budget of a dataset, in ε, ρ or μ² as its account counts. Without an account, all of the spec's cap is left.
 
     `near` are the accounts of the same ledger whose names could be meant, if none has this name.
     """
@@ -61,10 +61,14 @@ class Budget:
 
     @property
     def _together(self) -> str:
-        """What all debits of an account in ρ guarantee, as ε with δ."""
+        """What all debits of an account in ρ or μ² guarantee, as ε with δ."""
         if self.parameter == "epsilon" or self.spent == 0:
             return ""
-        return f" All debits together have ε = {up(float(self.spending.epsilon_at(_DELTA)), 3)} at δ = 10⁻⁹."
+        epsilon = up(float(self.spending.epsilon_at(_DELTA)), 3)
+        return (
+            f" All debits together have ε = {epsilon} at δ = 10⁻⁹. (If results decided how much was spent later, only "
+            "the cap is guaranteed.)"
+        )
 
     @property
     def name_warning(self) -> str | None:
@@ -84,9 +88,8 @@ def budget_of(spec: Spec) -> Budget:
     if found is not None and found.account(dataset) is not None:
         return budget_in(found, dataset)
     near = () if found is None else found.near(dataset)
-    cap = spec.ledger.cap
-    parameter, most = ("epsilon", cap.epsilon) if isinstance(cap, PureDP) else ("rho", cap.rho)
-    return Budget(dataset, parameter, most, Fraction(0), (), near, found)
+    opened = account(spec.ledger.cap)
+    return Budget(dataset, opened.parameter, Fraction(opened.cap, UNITS), Fraction(0), (), near, found)
 
 
 def budgets_in(path: Path) -> tuple[Budget, ...]:
@@ -129,9 +132,10 @@ def unpayable(spec: Spec, found: Budget) -> str | None:
     asked = cost(spec, found)
     if asked <= found.remaining:
         return None
+    alike = parted(int(found.remaining * UNITS), int(asked * UNITS))
     return (
         f"Dataset {found.dataset!r} has {found.shown(found.remaining)} left of its cap {found.shown(found.cap)}; "
-        f"the release would spend {found.shown(asked)}.{converted(spec, found)} Nothing was debited. Spend "
+        f"the release would spend {found.shown(asked)}.{converted(spec, found)}{alike} Nothing was debited. Spend "
         f"no more than is left, or decide to spend more of people's privacy: write a larger cap in [ledger] of "
         f"{spec.path}. {_how_to_raise(spec)}"
     )
@@ -176,9 +180,10 @@ def _written(spec: Spec, found: Budget) -> Fraction:
     """The cap in the specification, rounded to the units of a ledger."""
     cap = account(spec.ledger.cap)
     if cap.parameter != found.parameter:
+        counted, written = SYMBOLS[found.parameter], SYMBOLS[cap.parameter]
         raise BudgetError(
-            f"The account of dataset {found.dataset!r} counts {found.parameter}; {spec.path} has a cap in "
-            f"{cap.parameter}. Write the cap in {found.parameter}, as the account was declared."
+            f"The account of dataset {found.dataset!r} counts {counted}; {spec.path} has a cap in {written}. Write the "
+            "cap in the parameter with which the account was declared."
         )
     return Fraction(cap.cap, UNITS)
 
@@ -189,10 +194,8 @@ def _how_to_raise(spec: Spec) -> str:
 
 
 def cost(spec: Spec, found: Budget, privacy: Privacy | None = None) -> Fraction:
-    """What a release spends of an account in ε or in ρ, at the privacy of the specification or at another."""
-    given = privacy or spec.privacy
-    charged = ZCDP(given.rho) if isinstance(given, ApproxDP) else given
-    return Fraction(charge(charged, found.parameter, found.times(spec.unit)), UNITS)
+    """What a release spends of its account, at the privacy of the specification or at another."""
+    return Fraction(charge(privacy or spec.privacy, found.parameter, found.times(spec.unit), gaussian=True), UNITS)
 
 
 def converted(spec: Spec, found: Budget) -> str:
@@ -202,5 +205,5 @@ def converted(spec: Spec, found: Budget) -> str:
         return ""
     return (
         f" The account adds up what is spent on {shown_unit(found.unit)}, and the release hides {spec.unit}, so that "
-        f"ε counts {times} times (ρ {times**2} times)."
+        f"ε counts {times} times (ρ and μ² {times**2} times)."
     )

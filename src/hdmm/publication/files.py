@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import itertools
+import os
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, final
 
 import numpy as np
 
 from hdmm.answers.margins import GRADES
-from hdmm.answers.table import Table, apart, plain
+from hdmm.answers.table import BINNED, Table, apart, plain
 from hdmm.base.lazy import Lazy
 from hdmm.describe.entries import Number
 from hdmm.describe.table_column import LabelEnds
+from hdmm.io.folder import write_file
 from hdmm.io.strict_json import Json
 from hdmm.matrix import Array
 
@@ -32,7 +36,6 @@ NUMBER_COLUMNS = ("estimate", "stddev", "lower", "upper")
 RELIABILITY_COLUMNS = ("reliable", "note")
 BIN_COLUMNS = ("lower_with_bins", "upper_with_bins")
 _STDDEV = NUMBER_COLUMNS.index("stddev")
-_UNBOUNDED = (Decimal("-Infinity"), Decimal("Infinity"))
 _FORMULA = frozenset("=+-@\t\r\n")  # and their Unicode variants of another width or size, such as ＝ or ﹢
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
 _ROWS = 2**16
@@ -75,31 +78,32 @@ def number_columns(table: Table) -> tuple[str, ...]:
     return NUMBER_COLUMNS if table.bins is None else (*NUMBER_COLUMNS, *BIN_COLUMNS)
 
 
-def write_csv(table: Table, file: BinaryIO) -> None:
-    """Write a table as CSV in UTF-8, rounded as docs/reference/spec.md says.
+def write_csv(table: Table, file: BinaryIO, columns: Sequence[FileColumn] | None = None) -> None:
+    """Write a table as CSV in UTF-8, rounded as docs/reference/spec.md says; `columns` are its own, if they are listed.
 
     Text that a spreadsheet would run as a formula gets a leading ' (security O2).
     """
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
     writer = csv.writer(text, lineterminator="\r\n")  # which makes it quote text that holds either character
-    writer.writerow([harmless(column.name) for column in file_columns(table)])
+    writer.writerow([escape_formula(column.name) for column in columns or file_columns(table)])
     ends = _bin_ends(table)
     for row, fine in zip(table.printed(exact=None), table.reliable.tolist(), strict=True):
-        numbers = [row.numbers.estimate, row.numbers.stddev, row.numbers.lower, row.numbers.upper]
-        numbers += [] if table.bins is None else row.bins or _UNBOUNDED
-        written = ["" if row.suppressed and k != _STDDEV else plain(number) for k, number in enumerate(numbers)]
-        labels = [harmless(each) if isinstance(each, str) else each for each in _with_ends(row.labels, ends)]
+        labels = [escape_formula(each) if isinstance(each, str) else each for each in _with_ends(row.labels, ends)]
+        one = row.numbers
+        numbers: list[Decimal | None]
+        numbers = [None, row.stddev, None, None] if one is None else [one.estimate, row.stddev, one.lower, one.upper]
+        numbers += [] if table.bins is None else row.bins or (None, None)
+        written = ["" if number is None else plain(number) for number in numbers]
         writer.writerow([*labels, *written, *(["yes" if fine else "no", row.grade] * table.reliability.written)])
     text.detach()
 
 
-def write_parquet(table: Table, file: BinaryIO) -> None:
+def write_parquet(table: Table, file: BinaryIO, columns: Sequence[FileColumn] | None = None) -> None:
     """Write a table as Parquet: labels are text, numbers are floats with all their digits, and `reliable` is a boolean.
 
-    Ends of bins are numbers.
+    Ends of bins are numbers. A heading that is not the name of its column is in the column's metadata, as `title`.
     """
-    types = {"string": pa.string(), "number": pa.float64(), "boolean": pa.type_for_alias("bool")}
-    schema = pa.schema([(column.name, types[str(column.field["type"])]) for column in file_columns(table)])
+    schema = pa.schema([_parquet_field(column) for column in columns or file_columns(table)])
     bounds = () if table.bins is None else (table.bins.lower, table.bins.upper)
     numbers = [_blanked(table, k, each) for k, each in enumerate((*table.numbers, *bounds))]
     numbers += [table.reliable, np.array(table.notes, dtype=object)] if table.reliability.written else []
@@ -109,9 +113,16 @@ def write_parquet(table: Table, file: BinaryIO) -> None:
         for start in range(0, max(len(table), 1), _ROWS):
             stop = min(start + _ROWS, len(table))
             words = list(zip(*itertools.islice(labels, stop - start), strict=True))
-            columns = [*(words or [()] * (len(schema.names) - len(numbers))), *(each[start:stop] for each in numbers)]
-            arrays = [pa.array(column, kind) for column, kind in zip(columns, schema.types, strict=True)]
+            values = [*(words or [()] * (len(schema.names) - len(numbers))), *(each[start:stop] for each in numbers)]
+            arrays = [pa.array(each, kind) for each, kind in zip(values, schema.types, strict=True)]
             writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
+
+
+def _parquet_field(column: FileColumn) -> pa.Field:
+    types = {"string": pa.string(), "number": pa.float64(), "boolean": pa.type_for_alias("bool")}
+    title = str(column.field.get("title", column.name))
+    stated = None if title == column.name else {"title": title}
+    return pa.field(column.name, types[str(column.field["type"])], metadata=stated)
 
 
 def _bin_ends(table: Table) -> list[LabelEnds | None]:
@@ -137,10 +148,10 @@ def _blanked(table: Table, place: int, numbers: Array) -> Array:
     return shown
 
 
-def harmless(text: str) -> str:
+def escape_formula(text: str) -> str:
     """Text as it stands in CSV, with ' before what a spreadsheet would take for a formula.
 
-    >>> harmless("=1+1"), harmless("＝1+1"), harmless("-12"), harmless("F")
+    >>> escape_formula("=1+1"), escape_formula("＝1+1"), escape_formula("-12"), escape_formula("F")
     ("'=1+1", "'＝1+1", '-12', 'F')
     """
     starts = unicodedata.normalize("NFKC", text[:1])[:1] in _FORMULA
@@ -178,7 +189,7 @@ def _number_columns(table: Table) -> Iterator[FileColumn]:
             yield FileColumn(name, {**kind, "role": "reliability", "description": text})
 
 
-def _csv_resource(table: Table) -> dict[str, Json]:
+def _csv_resource(table: Table, columns: Sequence[FileColumn]) -> dict[str, Json]:
     return {
         **({} if table.definition is None else {"sql": table.definition}),
         "format": "csv",
@@ -192,25 +203,29 @@ def _csv_resource(table: Table) -> dict[str, Json]:
             "header": True,
         },
         "schema": {
-            "fields": [{"name": column.name, **column.field} for column in file_columns(table)],
+            "fields": [{"name": column.name, **column.field} for column in columns],
             "missingValues": [""],
         },
     }
 
 
-def _parquet_resource(_: Table) -> dict[str, Json]:
+def _parquet_resource(_: Table, __: Sequence[FileColumn]) -> dict[str, Json]:
     return {"format": "parquet", "mediatype": "application/vnd.apache.parquet"}
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A format in which every table is published: how its file is written, and described in the data package."""
+    """A format in which every table is published: how its file is written, and described in the data package.
 
+    Both are given the table and its columns.
+    """
+
+    name: str
     ending: str
-    write: Callable[[Table, BinaryIO], None]
+    write: Callable[[Table, BinaryIO, Sequence[FileColumn]], None]
     profile: str
-    resource: Callable[[Table], dict[str, Json]]
+    resource: Callable[[Table, Sequence[FileColumn]], dict[str, Json]]
 
     def path(self, table: str) -> str:
         """The file of a table, in the output folder."""
@@ -218,7 +233,44 @@ class Format:
 
 
 FORMATS: Final = (
-    Format("csv", write_csv, "tabular-data-resource", _csv_resource),
-    Format("parquet", write_parquet, "data-resource", _parquet_resource),
+    Format("CSV", "csv", write_csv, "tabular-data-resource", _csv_resource),
+    Format("Parquet", "parquet", write_parquet, "data-resource", _parquet_resource),
 )
 """All formats; a resource of the first has the name of its table."""
+
+
+def format_names() -> list[str]:
+    """The names of all formats."""
+    return [each.name for each in FORMATS]
+
+
+def file_paths(table: str) -> list[str]:
+    """The files of a table, in the output folder."""
+    return [each.path(table) for each in FORMATS]
+
+
+def write_table(table: Table, folder: Path) -> list[Json]:
+    """Write a table into a folder in every format, and return what the data package says of each file."""
+    columns, found = file_columns(table), list[Json]()
+    notes = " ".join(filter(None, (table.note, None if table.bins is None else BINNED)))
+    described = {"title": table.title, **({"description": notes} if notes else {})}
+    for k, (each, path) in enumerate(zip(FORMATS, file_paths(table.name), strict=True)):
+        name = table.name.lower()  # names differ in more than case
+        write_file(folder / path, lambda file, each=each: each.write(table, file, columns))
+        found.append(
+            {
+                "name": f"{name}.{each.ending}" if k else name,
+                **_stated(folder / path, path),
+                "profile": each.profile,
+                **described,
+                **each.resource(table, columns),
+            }
+        )
+    return found
+
+
+def _stated(file: Path, path: str) -> dict[str, Json]:
+    """The path of a file as the package has it, its size and its SHA-256."""
+    with open(file, "rb") as opened:
+        digest = hashlib.file_digest(opened, "sha256").hexdigest()
+        return {"path": path, "bytes": os.fstat(opened.fileno()).st_size, "hash": f"sha256:{digest}"}

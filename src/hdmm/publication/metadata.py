@@ -7,19 +7,21 @@ margins, and the size and the SHA-256 of the file.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Sequence
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 
 from hdmm.answers.margins import GOOD
-from hdmm.answers.table import BINNED, Forecast, Table
-from hdmm.io.strict_json import Json
+from hdmm.answers.table import BINNED, Forecast
+from hdmm.base.exceptions import FileError
+from hdmm.io.strict_json import MOST_BYTES, Json, parse
 from hdmm.measure.chunked_release import AnyRelease
-from hdmm.privacy.guarantee import ApproxDP, Privacy, PureDP
+from hdmm.privacy.guarantee import Privacy
 from hdmm.publication.answered import measured_at, reliability_of
-from hdmm.publication.files import FORMATS
+from hdmm.publication.files import file_paths
+from hdmm.publication.protection import Protection
 from hdmm.publication.report.contents import counted_rows
 from hdmm.publication.spec import Spec
 
@@ -44,6 +46,7 @@ def metadata(spec: Spec, release: AnyRelease, expected: Sequence[Forecast]) -> d
         "dataset": spec.data.dataset,
         "created": measured_at(release),
         "privacy": privacy_facts(release.privacy),
+        "protection": _protection(release),
         "unit": {"rows": release.unit.rows, "neighbours": release.unit.neighbours, "meaning": str(release.unit)},
         "receipt": None
         if receipt is None
@@ -74,7 +77,7 @@ def metadata(spec: Spec, release: AnyRelease, expected: Sequence[Forecast]) -> d
                 "title": table.title,
                 "rows": table.rows,
                 "asked_by": table.group,
-                "files": [each.path(table.name) for each in FORMATS],
+                "files": list[Json](file_paths(table.name)),
                 "columns": list(table.columns),
                 **({"impossible_rows": int(table.impossible.sum())} if table.impossible.any() else {}),
                 **({"bins": BINNED} if table.binned else {}),
@@ -89,6 +92,19 @@ def metadata(spec: Spec, release: AnyRelease, expected: Sequence[Forecast]) -> d
     }
 
 
+def read_metadata(folder: Path, *, links: bool = True) -> dict[str, Json] | None:
+    """What the metadata in a folder states; None if there is none. Without `links`, the file may not be one."""
+    path = folder / "metadata.json"
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | (0 if links else os.O_NOFOLLOW)), "rb") as file:
+            found = parse(file.read(MOST_BYTES), str(path))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise FileError(f"{path} cannot be read: {error.strerror}. Check the folder.") from None
+    return found if isinstance(found, dict) else {}
+
+
 def rows_meaning(spec: Spec) -> str:
     """Which rows the tables are about, in sentences."""
     return " ".join(counted_rows(spec.domain, most_rows=spec.data.max_rows_per_id, impossible=spec.impossible))
@@ -101,45 +117,28 @@ def _known(release: AnyRelease) -> list[Json]:
 
 def privacy_facts(privacy: Privacy) -> dict[str, Json]:
     """A guarantee as JSON: its exact parameters as text, and the sentence that states it."""
-    parameters: dict[str, Json] = (
-        {"epsilon": str(privacy.epsilon)}
-        if isinstance(privacy, PureDP)
-        else {"epsilon": str(privacy.epsilon), "delta": str(privacy.delta)}
-        if isinstance(privacy, ApproxDP)
-        else {"rho": str(privacy.rho)}
-    )
+    parameters: dict[str, Json] = {name: str(value) for name, value in asdict(privacy).items()}
     return {**parameters, "meaning": str(privacy)}
 
 
-def data_package(spec: Spec, release: AnyRelease, tables: Sequence[Table], folder: Path) -> dict[str, Json]:
-    """The content of datapackage.json for tables that are written in the folder."""
+def _protection(release: AnyRelease) -> dict[str, Json]:
+    """All that the guarantee states at once, each number rounded up; null is what is not known."""
+    found = Protection.of(release.privacy, gaussian=release.exact_gaussian)
+    return {
+        "mu": found.mu,
+        "rho": found.rho,
+        "epsilon": found.pure,
+        "epsilon_at": [{"delta": delta, "epsilon": epsilon} for epsilon, delta in found.pairs],
+        "best_guess": found.guess,
+    }
+
+
+def data_package(spec: Spec, release: AnyRelease, resources: Sequence[Json]) -> dict[str, Json]:
+    """The content of datapackage.json: what is said of all tables, and of each file."""
     return {
         "profile": "data-package",
         "title": spec.title,
         "created": measured_at(release),
         "description": f"{release.privacy}, hiding {release.unit}. {rows_meaning(spec)} {COUNTS[spec.output.counts]}",
-        "resources": [resource for table in tables for resource in _resources(table, folder)],
+        "resources": list(resources),
     }
-
-
-def _resources(table: Table, folder: Path) -> list[Json]:
-    """A table in every format; the first has its name, which differs from others in more than case."""
-    notes = " ".join(filter(None, (table.note, None if table.bins is None else BINNED)))
-    described = {"title": table.title, **({"description": notes} if notes else {})}
-    name = table.name.lower()
-    return [
-        {
-            "name": f"{name}.{each.ending}" if k else name,
-            **_file(folder, each.path(table.name)),
-            "profile": each.profile,
-            **described,
-            **each.resource(table),
-        }
-        for k, each in enumerate(FORMATS)
-    ]
-
-
-def _file(folder: Path, path: str) -> dict[str, Json]:
-    with open(folder / path, "rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-        return {"path": path, "bytes": os.fstat(file.fileno()).st_size, "hash": f"sha256:{digest}"}

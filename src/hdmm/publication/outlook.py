@@ -23,8 +23,9 @@ from hdmm.measure.plan import Plan
 from hdmm.measure.prepare import Prepared
 from hdmm.measure.release import Release, form_in_noise
 from hdmm.privacy.gdp import gaussian_epsilon_up
-from hdmm.privacy.guarantee import ZCDP, ApproxDP, Privacy, PureDP
+from hdmm.privacy.guarantee import ZCDP, ApproxDP, GaussianDP, Privacy, PureDP
 from hdmm.publication.forecast import as_measured, forecasts, ratio_variances, unit_variance
+from hdmm.publication.protection import as_protective, best_guess
 from hdmm.publication.spec import Spec
 from hdmm.publication.spec.origin import rows_of
 from hdmm.reconstruct.nonnegative import check_nonnegative
@@ -78,10 +79,15 @@ class LeastBudget:
 @final
 @dataclass(frozen=True, slots=True)
 class OtherNoise:
-    """Another guarantee, and how many times the plan's its margins are, by a plan of a quick search."""
+    """Another guarantee, and how many times the plan's its margins are, by a plan of a quick search.
+
+    `guess` is how often a guess is right at most; `equal` says that this is as often as under the specification's.
+    """
 
     privacy: Privacy
     times: float
+    guess: float
+    equal: bool
 
 
 @final
@@ -166,6 +172,11 @@ def _least(spec: Spec, measured: Prepared) -> LeastBudget | None:
             while ApproxDP(epsilon, delta).rho < rho:
                 epsilon = rounded_up(float(epsilon) * 1.0001)
             least, share = ApproxDP(epsilon, delta), float(spec.privacy.epsilon / epsilon)
+        case GaussianDP(mu=declared), ZCDP(rho=rho):
+            mu = rounded_up(math.sqrt(2 * rho))
+            while mu**2 < 2 * rho:
+                mu = rounded_up(float(mu) * 1.0001)
+            least, share = GaussianDP(mu), float(declared / mu)
         case (ZCDP(rho=declared), ZCDP(rho=amount)) | (PureDP(epsilon=declared), PureDP(epsilon=amount)):
             least, share = found, float(declared / amount)
         case _:
@@ -174,23 +185,26 @@ def _least(spec: Spec, measured: Prepared) -> LeastBudget | None:
 
 
 def comparable(privacy: Privacy) -> Sequence[Privacy]:
-    """Guarantees that other noise gives, of which users ask how they compare.
+    """Guarantees that other noise gives, of which users ask how they compare; the last one protects equally.
 
-    Pure ε is compared with (ε, 10⁻⁹), and with ρ = ε²/2, which it implies; (ε, δ) with pure ε; ρ with the pure ε of
-    which it implies (ε, 10⁻⁹), rounded up.
+    Pure ε is compared with (ε, 10⁻⁹), and with ρ = ε²/2, which it implies; (ε, δ) with pure ε; ρ and μ with the pure ε
+    of which their noise has (ε, 10⁻⁹). Under the last one, whoever guesses at even odds whether rows are there is right
+    as often as under the given one (protection.py). All are rounded up to four digits.
 
     >>> comparable(PureDP(1))
-    (ApproxDP('1', delta='0.000000001'), ZCDP('0.5'))
+    (ApproxDP('1', delta='0.000000001'), ZCDP('0.5'), GaussianDP('1.233'))
     >>> comparable(ZCDP("0.5"))
-    (PureDP('6.475'),)
+    (PureDP('6.174'), PureDP('0.807'))
     """
+    equal = rounded_up(as_protective(privacy))
     match privacy:
         case PureDP():
-            return ApproxDP(privacy.epsilon, DELTA), ZCDP(privacy.epsilon**2 / 2)
+            return ApproxDP(privacy.epsilon, DELTA), ZCDP(privacy.epsilon**2 / 2), GaussianDP(equal)
         case ApproxDP():
-            return (PureDP(privacy.epsilon),)
-        case ZCDP():
-            return (PureDP(rounded_up(float(privacy.epsilon_at(DELTA)))),)
+            return PureDP(privacy.epsilon), PureDP(equal)
+        case ZCDP() | GaussianDP():
+            epsilon = float(gaussian_epsilon_up(privacy.rho, DELTA))
+            return *((PureDP(rounded_up(epsilon)),) if epsilon else ()), PureDP(equal)
 
 
 def other_noise(spec: Spec, plan: Plan) -> tuple[OtherNoise, ...]:
@@ -211,7 +225,11 @@ def other_noise(spec: Spec, plan: Plan) -> tuple[OtherNoise, ...]:
         return half_width(math.sqrt(variance), spec.output.level, privacy.noise)
 
     here = margin(spec.privacy, plan)
-    return tuple(OtherNoise(each, margin(each, quick) / here) for each in others if here > 0)
+    if not here > 0:
+        return ()
+    return tuple(
+        OtherNoise(each, margin(each, quick) / here, best_guess(each), equal=each is others[-1]) for each in others
+    )
 
 
 def _typical(z: float, each: Sequence[Forecast], error: Callable[[Forecast], float | None]) -> float | None:

@@ -10,6 +10,7 @@ import os
 import stat
 import unicodedata
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
@@ -20,13 +21,12 @@ from hdmm.data.engines.address import is_address
 from hdmm.data.records import TableLike
 from hdmm.engines import Workers
 from hdmm.io.folder import restore
-from hdmm.io.strict_json import MOST_BYTES, parse
 from hdmm.measure.chunked_release import AnyRelease, load_chunked
 from hdmm.measure.plan import Plan, load_plan
 from hdmm.measure.release import load_release, verify_paid
 from hdmm.privacy.audit import check_writable
 from hdmm.publication.budget import Budget, budget_of, check_payable
-from hdmm.publication.metadata import PUBLICATION_FORMAT
+from hdmm.publication.metadata import PUBLICATION_FORMAT, read_metadata
 from hdmm.publication.planning import answers, check_parent
 from hdmm.publication.spec import Spec
 from hdmm.publication.spec.keys import is_url
@@ -67,7 +67,7 @@ def refusals(spec: Spec, account: Budget) -> list[HdmmError]:
         lambda: check_output(spec, force=True),
         lambda: check_parent(spec.output.folder),
     ]
-    return [wrong for check in checks if (wrong := _error(check)) is not None]
+    return [wrong for check in checks if (wrong := error_of(check)) is not None]
 
 
 def secret_warning(spec: Spec) -> str | None:
@@ -82,13 +82,14 @@ def secret_warning(spec: Spec) -> str | None:
 
 def replaced(spec: Spec) -> str | None:
     """What a release with --force would replace, in words; None if there is nothing, or if nothing may be replaced."""
-    if _error(lambda: check_output(spec, force=True)) is not None:
+    if error_of(lambda: check_output(spec, force=True)) is not None:
         return None
-    wrong = _error(lambda: check_output(spec, force=False))
+    wrong = error_of(lambda: check_output(spec, force=False))
     return None if wrong is None else str(wrong)
 
 
-def _error(check: Callable[[], object]) -> HdmmError | None:
+def error_of(check: Callable[[], object]) -> HdmmError | None:
+    """The error with which a check ends, if it ends with one."""
     try:
         check()
     except HdmmError as wrong:
@@ -119,7 +120,7 @@ def check_replaceable(spec: Spec, *, force: bool) -> os.stat_result | None:
         return None
     except OSError as error:
         raise FileError(f"{target} cannot be written: {error.strerror}. Choose another folder.") from None
-    if names and (names - PARTS or not _is_ours(target / "metadata.json")):
+    if names and (names - PARTS or not _is_ours(target)):
         raise FileError(f"{target} exists and holds files that hdmm did not publish. Choose another folder.")
     if names and not force:
         raise FileError(
@@ -128,13 +129,10 @@ def check_replaceable(spec: Spec, *, force: bool) -> os.stat_result | None:
     return there
 
 
-def _is_ours(path: Path) -> bool:
-    try:
-        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-            found = parse(file.read(MOST_BYTES), str(path))
-    except (OSError, FileError):
-        return False
-    return isinstance(found, dict) and found.get("format") == PUBLICATION_FORMAT
+def _is_ours(folder: Path) -> bool:
+    with suppress(FileError):
+        return (read_metadata(folder, links=False) or {}).get("format") == PUBLICATION_FORMAT
+    return False
 
 
 def load_verified(spec: Spec, folder: Path, engine: Workers | None = None) -> tuple[AnyRelease, Plan, Budget]:
@@ -181,7 +179,7 @@ def _paying(spec: Spec, release: AnyRelease, folder: Path) -> Budget:
             "that paid for the release."
         )
     try:
-        verify_paid(release.receipt, release.digest, found.audit, dataset)
+        verify_paid(release, release.receipt, found.audit, dataset)
     except LedgerError as wrong:
         raise LedgerError(f"{refused} {wrong} ({named}.)") from None
     return found
@@ -190,7 +188,7 @@ def _paying(spec: Spec, release: AnyRelease, folder: Path) -> Budget:
 def purpose_of(spec: Spec, source: TableLike | None) -> str:
     """One line that tells this release from those of other months. A database is named without its URL.
 
-    A URL may hold a password, and the ledger keeps what it is told.
+    A URL may hold a password, and the ledger keeps what it is given.
     """
     tables = f"tables {', '.join(spec.groups)}"
     made = ", ".join([spec.path.name, *(f"{name}={value}" for name, value in spec.recorded.items())])

@@ -30,7 +30,7 @@ from hdmm.measure.plan import Plan
 from hdmm.privacy.ledger import seen_by
 from hdmm.publication.answered import answer_tables, report_of
 from hdmm.publication.budget import Budget, budget_in, paying_ledger
-from hdmm.publication.files import FORMATS
+from hdmm.publication.files import write_table
 from hdmm.publication.forecast import as_measured, forecasts
 from hdmm.publication.metadata import data_package, metadata
 from hdmm.publication.planning import answers
@@ -110,7 +110,7 @@ def publish_ready(
             )
         check_nonnegative(prepared.form, integers=spec.output.counts == "integers")
     options = engine.options if isinstance(engine, Workers) else ()
-    with _telling_interrupted(spec, options), workplace(spec) as folder:
+    with _explaining_interrupt(spec, options), workplace(spec) as folder:
         check_output(spec, force=force)  # again: under the lock nobody else changes it
         plan.save(folder / "plan")
         room = folder / ROOM
@@ -133,7 +133,7 @@ def resume(spec: Spec, *, force: bool = False, engine: Workers | None = None) ->
     if not is_kept(spec) and (engine is None or not is_whole(engine)):
         raise FileError(f"There is no release in {unpublished(spec)} to resume. Release without --resume.")
     check_replaceable(spec, force=force)
-    with _telling_interrupted(spec, () if engine is None else engine.options), workplace(spec) as folder:
+    with _explaining_interrupt(spec, () if engine is None else engine.options), workplace(spec) as folder:
         if engine is None or is_kept(spec):
             release, plan, paid_by = load_verified(spec, folder, engine)
         else:  # the run was stopped when all chunks were measured, before their record was here
@@ -184,9 +184,11 @@ def _finished(
     """The publication: all but release and plan is written into the folder, which becomes the output folder."""
     try:
         tables = answer_tables(spec, release, expected)
-        _write_tables(folder, tables)
+        os.mkdir(folder / "tables")
+        files = [described for table in tables for described in write_table(table, folder)]
+        sync_folder(folder / "tables")
         _write_json(folder / "metadata.json", metadata(spec, release, expected))
-        _write_json(folder / "datapackage.json", data_package(spec, release, tables, folder))
+        _write_json(folder / "datapackage.json", data_package(spec, release, files))
         _write_text(folder / "report.html", render(report_of(spec, release, plan.operator, tables)))
         done = Publication(spec.output.folder, release, tables, expected, paid_by)
         _put_in_place(spec, folder, force=force)
@@ -230,7 +232,7 @@ def _put_in_place(spec: Spec, folder: Path, *, force: bool) -> None:
 
 
 @contextmanager
-def _telling_interrupted(spec: Spec, options: Sequence[str]) -> Generator[None]:
+def _explaining_interrupt(spec: Spec, options: Sequence[str]) -> Generator[None]:
     """Say to whoever interrupts a release that is paid for and kept, how to publish it."""
     try:
         yield
@@ -247,14 +249,6 @@ def _reason(spec: Spec, wrong: Exception) -> str:
     if isinstance(wrong, OSError) and wrong.strerror:
         return f"{spec.output.folder} cannot be written: {wrong.strerror}."
     return f"Something unexpected went wrong ({type(wrong).__name__})."
-
-
-def _write_tables(folder: Path, tables: Sequence[Table]) -> None:
-    os.mkdir(folder / "tables")
-    for table in tables:
-        for each in FORMATS:
-            write_file(folder / each.path(table.name), partial(each.write, table))
-    sync_folder(folder / "tables")
 
 
 def _write_json(path: Path, content: Mapping[str, Json]) -> None:

@@ -9,45 +9,41 @@ from __future__ import annotations
 
 import math
 import os
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Literal, TypeAlias, final
 
 import numpy as np
 
-from hdmm.answers.margins import PLAIN, Reliability
+from hdmm.answers.margins import PLAIN, Reliability, half_width
 from hdmm.answers.table import BinBounds, Table
 from hdmm.base.exceptions import DomainError, FileError, StrategyError
-from hdmm.base.hints import did_you_mean
+from hdmm.base.hints import did_you_mean, first_of
 from hdmm.base.lazy import Lazy
 from hdmm.base.numbers import LEVEL
+from hdmm.describe.column import columns
 from hdmm.describe.domain import Domain
 from hdmm.describe.product import Product
-from hdmm.describe.table_column import named_columns
+from hdmm.describe.table_column import TableColumn
 from hdmm.describe.table_query import TableQuery
 from hdmm.io.folder import restore
-from hdmm.io.strict_json import MOST_BYTES, Json
-from hdmm.io.strict_json import parse as parse_json
-from hdmm.measure.release import Release, load_release
+from hdmm.io.strict_json import Json
+from hdmm.matrix import Array
+from hdmm.measure.combine import share_measurements
+from hdmm.measure.release import Release, charged, load_release
+from hdmm.privacy.guarantee import Noise, Privacy
 from hdmm.publication.answered import answer_table
 from hdmm.publication.files import BIN_COLUMNS, NUMBER_COLUMNS
+from hdmm.publication.metadata import read_metadata
 from hdmm.sql import parse, select_sql
-from hdmm.sql.column import columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 else:
     pa, pq = Lazy("pyarrow"), Lazy("pyarrow.parquet")
-
-from collections import Counter
-from typing import Literal, TypeAlias
-
-from hdmm.answers.margins import half_width
-from hdmm.matrix import Array
-from hdmm.measure.combine import composed, share_measurements
-from hdmm.privacy.guarantee import Noise, Privacy
 
 Relation: TypeAlias = Literal["same", "shared", "independent"]
 _RowKey: TypeAlias = tuple[tuple[str | None, ...], int]
@@ -76,7 +72,7 @@ class Published:
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns that questions may name."""
-        return tuple(columns(self.release.domain))
+        return tuple(columns(self.release.domain.attributes))
 
 
 def open_published(folder: Path) -> Published:
@@ -133,8 +129,7 @@ def _missing(release: Release, product: Product) -> str:
     asked = frozenset(product.axes)
     sets = {frozenset(block.axes) for block in release.strategy.blocks}
     largest = sorted((s for s in sets if not any(s < other for other in sets)), key=lambda s: (-len(s & asked), len(s)))
-    listed = "; ".join(_names(domain, s) for s in largest[:_MOST_NAMED])
-    more = f"; and {len(largest) - _MOST_NAMED:,} more" if len(largest) > _MOST_NAMED else ""
+    listed = first_of([_names(domain, s) for s in largest], _MOST_NAMED, "; ")
     unseen = asked.difference(*sets)
     if unseen:
         what = f"nothing was measured about {_names(domain, unseen, ' or ')}"
@@ -143,7 +138,7 @@ def _missing(release: Release, product: Product) -> str:
     else:
         what = f"{_names(domain, asked)} were not measured together"
     return (
-        f"The release has no answer: {what}. It measured {listed}{more}. Ask for columns that were measured together, "
+        f"The release has no answer: {what}. It measured {listed}. Ask for columns that were measured together, "
         "or release a table of these."
     )
 
@@ -154,17 +149,12 @@ def _names(domain: Domain, axes: frozenset[int], joint: str = " × ") -> str:
 
 def _stated(found: Published) -> Published:
     """With what the metadata of the publication states; the defaults if nothing is published yet."""
-    path = found.folder / "metadata.json"
-    try:
-        with open(path, "rb") as file:
-            stated = parse_json(file.read(MOST_BYTES), str(path))
-    except FileNotFoundError:
+    facts = read_metadata(found.folder)
+    if facts is None:
         return found
-    except OSError as error:
-        raise FileError(f"{path} cannot be read: {error.strerror}. Check the folder.") from None
-    facts: dict[str, Json] = stated if isinstance(stated, dict) else {}
     level, tables, counts = facts.get("level"), facts.get("tables"), facts.get("counts")
     if not isinstance(level, float) or not 0 < level < 1 or not isinstance(tables, list):
+        path = found.folder / "metadata.json"
         raise FileError(f"{path} is not the metadata of a publication. Give the output folder of a release.")
     names = [table.get("name") for table in tables if isinstance(table, dict)]
     kind = counts.get("kind") if isinstance(counts, dict) else None
@@ -199,18 +189,15 @@ def _read(published: Published, name: str) -> Table:
         numbers = [np.array(found.column(column).to_pylist(), dtype=np.float64) for column in names]
     except (OSError, KeyError, ValueError) as wrong:
         raise FileError(f"{path} cannot be read ({type(wrong).__name__}). Run hdmm report, or publish again.") from None
-    before = found.schema.names[: found.schema.names.index(NUMBER_COLUMNS[0])]
-    attributes = tuple(
-        name for name in before if not pa.types.is_floating(found.schema.field(name).type)
-    )  # ends of bins
-    words = [[None if word is None else str(word) for word in found.column(each).to_pylist()] for each in attributes]
+    before = map(found.schema.field, found.schema.names[: found.schema.names.index(NUMBER_COLUMNS[0])])
+    fields = [field for field in before if not pa.types.is_floating(field.type)]  # others are ends of bins
+    heads = tuple(TableColumn(each.name, (each.metadata or {}).get(b"title", b"").decode()) for each in fields)
+    words = [[None if word is None else str(word) for word in found.column(each.name).to_pylist()] for each in heads]
     labels: list[tuple[str | None, ...]] = list(zip(*words, strict=True)) if words else [()] * len(numbers[0])
     estimate, stddev, lower, upper, *bounds = numbers
     biased = published.kind != "unbiased"
-    heads = named_columns(*attributes)
     table = Table(name, name, heads, lambda: labels, estimate, stddev, lower, upper, published.level, biased)
-    binned = BinBounds((bounds[0] != lower) | (bounds[1] != upper), bounds[0], bounds[1]) if bounds else None
-    return replace(table, reliability=published.reliability, bins=binned)
+    return replace(table, reliability=published.reliability, bins=BinBounds(*bounds) if bounds else None)
 
 
 @final
@@ -234,16 +221,16 @@ class RowDifference:
 class TableDifference:
     """A table that both have: how many rows were compared, which differ (by most first), and what was not compared.
 
-    `columns_differ` says that the tables have other columns, so that nothing was compared.
+    If `columns_differ`, nothing was compared.
     """
 
-    name: str
+    table: str
+    columns_differ: bool
     rows: int
-    differing: tuple[RowDifference, ...]
     only_first: int
     only_second: int
     without_margin: int
-    columns_differ: bool = False
+    differing: tuple[RowDifference, ...]
 
 
 @final
@@ -253,24 +240,23 @@ class Difference:
 
     relation: Relation
     level: float
+    together: Privacy | None
     only_first: tuple[str, ...]
     only_second: tuple[str, ...]
     tables: tuple[TableDifference, ...]
-    together: Privacy | None
 
 
 def difference(first: Published, second: Published, *, level: float | None = None) -> Difference:
     """How the tables of two publications differ, at a confidence level or at the larger of those they have."""
     relation, at = _relation(first, second), level or max(first.level, second.level)
     both = [name for name in first.tables if name in second.tables]
-    found = (_table(first, second, name, relation, at) for name in both)
     return Difference(
         relation,
         at,
+        _together(first, second, relation),
         tuple(name for name in first.tables if name not in second.tables),
         tuple(name for name in second.tables if name not in first.tables),
-        tuple(found),
-        _together(first, second, relation),
+        tuple(_table(first, second, name, relation, at) for name in both),
     )
 
 
@@ -291,13 +277,13 @@ def _together(first: Published, second: Published, relation: Relation) -> Privac
     kinds = {each.release.privacy.noise for each in (first, second)}
     if relation != "independent" or len(names) > 1 or names == {None} or len(kinds) > 1:
         return None
-    return composed([first.release.privacy, second.release.privacy])
+    return charged(first.release.spending, second.release.spending)
 
 
 def _table(first: Published, second: Published, name: str, relation: Relation, level: float) -> TableDifference:
     one, two = (shown_table(each, name, level=None) for each in (first, second))
     if one.attributes != two.attributes:
-        return TableDifference(name, 0, (), len(one), len(two), 0, columns_differ=True)
+        return TableDifference(name, True, 0, len(one), len(two), 0, ())
     places = dict(_numbered(two))
     pairs = [(i, places[key], key[0]) for key, i in _numbered(one) if key in places]
     left, right = (np.array([pair[k] for pair in pairs], dtype=np.int64) for k in (0, 1))
@@ -311,11 +297,12 @@ def _table(first: Published, second: Published, name: str, relation: Relation, l
     rows.sort(key=lambda row: (row.excess, abs(row.second - row.first)), reverse=True)
     return TableDifference(
         name,
+        False,
         int(known.sum()),
-        tuple(rows),
         len(one) - len(pairs),
         len(two) - len(pairs),
         len(pairs) - int(known.sum()),
+        tuple(rows),
     )
 
 

@@ -36,7 +36,9 @@ from hdmm.measure.release import release_file
 from hdmm.privacy.rows_of import RowsOf, new_mark
 from hdmm.publication.spec import Spec
 
-PARTS = frozenset({"metadata.json", "datapackage.json", "report.html", "report.xlsx", "tables", "release", "plan"})
+PARTS = frozenset(
+    {"metadata.json", "datapackage.json", "report.html", "report.xlsx", "tables", "release", "plan", "rows"}
+)
 _PAID = frozenset({"release", "plan"})
 MARK = ".hdmm-new"
 ROOM = ".hdmm-room"

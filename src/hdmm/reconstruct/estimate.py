@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import singledispatch
-from typing import TypeAlias, final
+from typing import TypeAlias, TypeVar, final
 
 import numpy as np
 
@@ -22,10 +22,13 @@ from hdmm.describe.product import Attributes, Product
 from hdmm.matrix import Array, Eye, Kron, Ones
 from hdmm.strategy.axis import Axis, after, axis_of, cells_of
 from hdmm.strategy.axis_groups import AxisGroups
-from hdmm.strategy.slabs import TOGETHER, alike, kron_slabs
+from hdmm.strategy.slabs import kron_slabs
 from hdmm.strategy.subsets import subsets
 
+T = TypeVar("T")
+
 LARGEST_TABLE = 1 << 31  # coordinates of an estimated table: 16 GiB
+TOGETHER = 32_768  # numbers of tables of one shape that are worked out together: half a slab, so in one thread
 
 
 class Estimate(ABC):
@@ -121,15 +124,15 @@ def _(estimate: CoordinateEstimate, products: Sequence[Product]) -> Array:
     if estimate.held or not estimate.groups.trivial or len(products) < 2:
         return np.concatenate([estimate.values(product) for product in products])
     out, starts = np.empty(sum(counts)), np.cumsum([0, *counts]).tolist()
-    numbered: dict[tuple[int, PredicateSet], int] = {}
-    shared = {id(pair): pair for product in products for pair in product.factors}  # looked up once each
-    kinds = {k: numbered.setdefault((id(estimate.axes[i]), p), len(numbered)) for k, (i, p) in shared.items()}
+    distinct = dict.fromkeys(pair for product in products for pair in product.factors)
+    numbered: dict[tuple[Axis, PredicateSet], int] = {}
+    kinds = {(i, p): numbered.setdefault((estimate.axes[i], p), len(numbered)) for i, p in distinct}
 
     def sized(j: int) -> tuple[Hashable, int, int]:
         if products[j].joint:
             return j, TOGETHER, j  # alone
         cells = math.prod([estimate.axes[i].coordinates for i, _ in products[j].factors])
-        return tuple([kinds[id(pair)] for pair in products[j].factors]), max(cells, counts[j]), j
+        return tuple([kinds[pair] for pair in products[j].factors]), max(cells, counts[j]), j
 
     for batch in alike(map(sized, range(len(products))), TOGETHER):
         single = len(batch) == 1
@@ -137,6 +140,21 @@ def _(estimate: CoordinateEstimate, products: Sequence[Product]) -> Array:
         for j, values in zip(batch, found, strict=True):
             out[starts[j] : starts[j + 1]] = values
     return out
+
+
+def alike(items: Iterable[tuple[Hashable, int, T]], enough: int) -> Iterator[list[T]]:
+    """Items of one key together, given as (key, size, item): a batch whenever its sizes reach `enough`, then the rest.
+
+    >>> list(alike([("a", 1, "x"), ("b", 9, "y"), ("a", 1, "z")], 5))
+    [['y'], ['x', 'z']]
+    """
+    waiting: dict[Hashable, list[T]] = {}
+    for key, size, item in items:
+        batch = waiting.setdefault(key, [])
+        batch.append(item)
+        if len(batch) * size >= enough:
+            yield waiting.pop(key)
+    yield from waiting.values()
 
 
 @singledispatch

@@ -16,11 +16,10 @@ from scipy.optimize import linprog
 from scipy.sparse.csgraph import connected_components
 
 from hdmm.base.exceptions import DomainError, FileError, StrategyError
+from hdmm.describe.column import Column
 from hdmm.describe.domain import Domain
-from hdmm.describe.entries import Codes
 from hdmm.describe.predicates import Groups, Identity, PredicateSet
 from hdmm.describe.product import Attributes, Product
-from hdmm.describe.values import Values
 from hdmm.io import StrictRecord
 from hdmm.matrix import Array
 from hdmm.matrix.checks import frozen
@@ -63,16 +62,16 @@ class Known:
     def __init__(self, domain: Domain, attributes: Iterable[str], counts: object) -> None:
         names = attributes if isinstance(attributes, str) else tuple(attributes)
         columns = domain.columns(names, "with known counts")
-        held = _checked(counts, [values.size for _, values, _ in columns], names)
-        order = sorted(range(len(columns)), key=lambda k: columns[k][0])
+        held = _checked(counts, [column.values.size for column in columns], names)
+        order = sorted(range(len(columns)), key=lambda k: columns[k].axis)
         held = held.transpose(order)
         object.__setattr__(self, "domain", domain)
         object.__setattr__(self, "attributes", tuple(names[k] for k in order))
         object.__setattr__(self, "listed", frozen(np.array(held, order="C")))
         factors: list[tuple[int, PredicateSet]] = []
-        for i in sorted({i for i, _, _ in columns}):
-            here = [k for k in order if columns[k][0] == i]
-            p, held = _grouped(held, len(factors), [(names[k], *columns[k][1:]) for k in here], domain.shape[i])
+        for i in sorted({column.axis for column in columns}):
+            here = [columns[k] for k in order if columns[k].axis == i]
+            p, held = _grouped(held, len(factors), here, domain.shape[i])
             factors += [] if p is None else [(i, p)]
         object.__setattr__(self, "product", Product(domain, tuple(factors)))
         object.__setattr__(self, "counts", frozen(np.array(held, order="C")))
@@ -230,20 +229,18 @@ def _in_order(counts: Array, block: Block) -> Array:
     return counts.reshape(shape).transpose(np.argsort(block.axes)).ravel()
 
 
-def _grouped(
-    held: Array, k: int, columns: Sequence[tuple[str, Values, Codes | None]], n: int
-) -> tuple[PredicateSet | None, Array]:
+def _grouped(held: Array, k: int, columns: Sequence[Column], n: int) -> tuple[PredicateSet | None, Array]:
     """The predicates of an attribute with n values of which columns are counted, and the counts, with one axis for it.
 
     `held` has the columns from axis k on. Groups of one value each are the values, and a single group is the total.
     """
-    if len(columns) == 1 and columns[0][2] is None and n > 1:
+    if len(columns) == 1 and columns[0].whole and n > 1:
         return Identity(), held
-    sizes = [values.size for _, values, _ in columns]
-    cells = np.ravel_multi_index([np.arange(n) if codes is None else codes for _, _, codes in columns], sizes)
+    sizes = [column.values.size for column in columns]
+    cells = np.ravel_multi_index([column.codes for column in columns], sizes)
     found, codes = np.unique(cells, return_inverse=True)
     held = held.reshape(*held.shape[:k], -1, *held.shape[k + len(columns) :])
-    name = " × ".join(name for name, _, _ in columns)
+    name = " × ".join(column.name for column in columns)
     if held.take(found, axis=k).sum() < held.sum():
         raise DomainError(f"The known counts by {name} count rows in combinations that no value has. Give 0 for these.")
     held = held.take(found, axis=k)
@@ -252,7 +249,7 @@ def _grouped(
     if len(found) == n:
         return Identity(), held.take(codes, axis=k)
     at = zip(*np.unravel_index(found, sizes), strict=True)
-    labels = (" × ".join(str(v.label(int(c))) for (_, v, _), c in zip(columns, each, strict=True)) for each in at)
+    labels = (" × ".join(str(c.values.label(int(code))) for c, code in zip(columns, each, strict=True)) for each in at)
     return Groups(name, codes, tuple(labels)), held
 
 
@@ -347,7 +344,7 @@ def read_known(domain: Domain, records: list[KnownRecord] | UnsetType, at: str) 
     try:
         found = []
         for record in records:
-            shape = [values.size for _, values, _ in domain.columns(record.attributes, "with known counts")]
+            shape = [column.values.size for column in domain.columns(record.attributes, "with known counts")]
             if math.prod(shape) != len(record.counts):
                 raise DomainError(f"{len(record.counts)} counts for {math.prod(shape)} cells.")
             found.append(Known(domain, record.attributes, np.array(record.counts, dtype=np.int64).reshape(shape)))

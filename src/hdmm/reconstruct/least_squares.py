@@ -19,14 +19,22 @@ from hdmm.base.exceptions import StrategyError
 from hdmm.describe.domain import Domain
 from hdmm.describe.product import Attributes, Product
 from hdmm.matrix import Array, Dense, Eye, Matrix, Ones, Residual, diagonal, gram, to_dense
-from hdmm.reconstruct.estimate import CoordinateEstimate, Estimate, TableEstimate, in_cells, stacked
+from hdmm.reconstruct.estimate import (
+    TOGETHER,
+    CoordinateEstimate,
+    Estimate,
+    TableEstimate,
+    alike,
+    in_cells,
+    stacked,
+)
 from hdmm.strategy.axis import Axis, axis_of, cells_of
 from hdmm.strategy.axis_groups import AxisGroups
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.class_form import ClassForm
 from hdmm.strategy.form import Direct, Form, NoForm
 from hdmm.strategy.orthogonal import Orthogonal, inverted
-from hdmm.strategy.slabs import TOGETHER, alike, kron_slabs
+from hdmm.strategy.slabs import kron_slabs
 from hdmm.strategy.subsets import subsets
 
 _WHOLE = 1 << 27  # coordinates kept as one array where one block measures all attributes: 1 GiB, or as its answers
@@ -221,7 +229,7 @@ class _PartsApart(Mapping[Attributes, Array]):
     def __post_init__(self) -> None:
         most, axes = max(map(len, self.blocks)), self.form.axes
         fewer = ((b, len(self.answers[j])) for b, j in self.blocks.items() if len(b) < most)
-        for sets in alike(((tuple([id(axes[i]) for i in b]), size, b) for b, size in fewer), TOGETHER):
+        for sets in alike(((tuple([axes[i] for i in b]), size, b) for b, size in fewer), TOGETHER):
             self.kept.update(zip(sets, np.ascontiguousarray(self.read(sets)), strict=True))
 
     def __getitem__(self, b: Attributes) -> Array:

@@ -64,7 +64,7 @@ def nonnegative(
     array([4.5, 3.5, 0. ])
     """
     check_nonnegative(form, integers=False)
-    total, cells = _total(form, estimate), _Cells.of(form.domain, form.blocks)
+    total, cells = estimated_total(form, estimate), _Cells.of(form.domain, form.blocks)
     if cells.size > MOST_CELLS:
         return agreeing_tables(form, form.domain, cells.tables, estimate, total)
     X = cells.information
@@ -84,7 +84,7 @@ def _(
     form: Orthogonal, answers: Sequence[Array], units: Sequence[float], estimate: Estimate, known: Sequence[Known] = ()
 ) -> Estimate:
     sets = maximal(block.axes for block in form.blocks)
-    return agreeing_tables(form, form.domain, sets, estimate, _total(form, estimate))
+    return agreeing_tables(form, form.domain, sets, estimate, estimated_total(form, estimate))
 
 
 @nonnegative.register
@@ -243,7 +243,7 @@ def _axes(form: Informed, known: Sequence[Known]) -> list[int]:
     return sorted({i for block in form.blocks for i in block.axes}.union(*(each.axes for each in known)))
 
 
-def _total(form: Form, estimate: Estimate) -> float | None:
+def estimated_total(form: Form, estimate: Estimate) -> float | None:
     """The estimated total, at least 0; None if the measurements do not support it."""
     product = Product(form.domain, (), 1.0)
     try:

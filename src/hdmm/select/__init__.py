@@ -1,9 +1,9 @@
 """Which strategy to measure: OPT_HDMM and its operators. It sees a workload and the kind of noise, never data.
 
-In: a `Problem` (what to minimise) and a `Search` (one restart: its random numbers, deadline and progress). Out: a
-`Strategy`. One file per operator, named after it: `opt_0`, `opt_x`, `opt_plus`, `opt_m`, `opt_g`, `opt_b`, `opt_r`;
-`operators` says which suit a workload, and `opt_hdmm` gives them turns. They share `minimize` (the one L-BFGS-B),
-`terms` (a workload as coefficients and grams), `theta` and `tree` (p-Identities and their derivatives), and the
-losses `loss` and `pairs_loss`. `goal`, `parts`, `worst` and `worst_optimum` are for objectives other than
-the total. Open `problem`, then `opt_0`.
+In: a `Problem` (what to minimise), its cells merged first (`merged_cells`), and a `Search` (one restart: its random
+numbers, deadline and progress). Out: a `Strategy`. One file per operator, named after it: `opt_0`, `opt_x`, `opt_plus`,
+`opt_m`, `opt_g`, `opt_b`, `opt_r`; `operators` says which suit a workload, and `opt_hdmm` gives them turns. They share
+`minimize` (the one L-BFGS-B), `terms` (a workload as coefficients and grams), `theta` and `tree` (p-Identities and
+their derivatives), and the losses `loss` and `pairs`. `goal`, `parts`, `worst` and `worst_optimum` are for objectives
+other than the total. Open `problem`, then `opt_0`.
 """

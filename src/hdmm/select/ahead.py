@@ -1,4 +1,4 @@
-"""Restarts on an executor, begun before their turn and taken in the order of one process, with the same results.
+"""Restarts in this process or on an executor, where they begin before their turn, with the same results.
 
 A restart is given the least error so far and what other operators found. A restart that is begun early is given what is
 known then. When its turn comes, its result counts only if it would be given the same now; otherwise it is run again. So
@@ -10,19 +10,22 @@ from __future__ import annotations
 
 import math
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
-from concurrent.futures import Executor, Future
-from contextlib import contextmanager
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import islice
+from multiprocessing.context import SpawnContext, SpawnProcess
+from multiprocessing.process import BaseProcess
 from typing import Any, TypeAlias, final
 
 from threadpoolctl import threadpool_limits
 
 from hdmm.base.exceptions import HdmmError, StrategyError
-from hdmm.select.restart import Job, Result, result_of
+from hdmm.select.search import Job, Result, result_of
 from hdmm.strategy.strategy import Strategy
 
 _AHEAD = 32  # restarts that wait or run on the executor at most
@@ -31,6 +34,74 @@ _OVERDUE = 0.1  # of a time limit: workers stop by themselves, and after this no
 
 Told: TypeAlias = tuple[Result, frozenset[str]]
 """The result of a job, and the operators whose strategies it looked at."""
+
+
+@contextmanager
+def results_from(
+    workers: int, executor: Executor | None, later: Callable[[Job], Iterator[Job]]
+) -> Generator[Callable[[Iterator[Job]], Iterator[Result]]]:
+    """What gives the results of jobs, in order: this process, or an executor, which begins later jobs early."""
+    if workers == 1 and executor is None:
+        yield lambda jobs: map(result_of, jobs)
+        return
+    with held_interrupts() as interrupted, _pool(workers, executor) as pool:
+        ahead = Ahead(pool, later, interrupted)
+        try:
+            yield ahead.results
+        finally:
+            ahead.cancel()
+
+
+@contextmanager
+def _pool(workers: int, executor: Executor | None) -> Generator[Executor]:
+    """The executor, or one of `workers` processes."""
+    if executor is not None:
+        yield executor
+        return
+    # Processes are spawned, not forked, because the parent may have threads.
+    context = _Recording()
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_ignore_interrupts)
+    try:
+        yield pool
+    finally:  # what still runs was begun early, or was interrupted, and is not needed
+        with suppress(BrokenExecutor):
+            last = pool.submit(_ignore_interrupts)
+            pool.shutdown(wait=False, cancel_futures=True)
+            while not (last.running() or last.done()):  # a pool that still holds cancelled jobs fails if workers end
+                time.sleep(0.01)
+        for process in context.started:
+            process.terminate()
+
+
+class _Recording(SpawnContext):
+    """The context of spawned processes, which knows those that it started."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.started: list[BaseProcess] = []
+
+    def Process(self, *arguments: Any, **named: Any) -> BaseProcess:  # pyright: ignore[reportIncompatibleVariableOverride]
+        self.started.append(_Undisturbed(*arguments, **named))
+        return self.started[-1]
+
+
+class _Undisturbed(SpawnProcess):
+    """A process that no Ctrl-C reaches, not even while it starts and has yet to be told to ignore it."""
+
+    def start(self) -> None:
+        if sys.platform == "win32":
+            super().start()
+            return
+        masked = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # which the new process inherits
+        try:
+            super().start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, masked)
+
+
+def _ignore_interrupts() -> None:
+    """Ctrl-C in a terminal reaches every process, but is for the one that searches."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @final

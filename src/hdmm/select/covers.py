@@ -90,6 +90,20 @@ def group_cover(targets: Sequence[int], d: int, *, groups: int, rng: np.random.G
     return maximal_of(found)
 
 
+def spread_sets(d: int, k: int) -> list[int]:
+    """Subsets of k of d attributes, no two of which share k − 1: a lexicographic code. O(subsets · code).
+
+    >>> len(spread_sets(8, 4))  # the Steiner system S(3, 4, 8)
+    14
+    """
+    found: list[int] = []
+    for axes in itertools.combinations(range(d), k):
+        subset = subset_of(axes)
+        if all((subset & other).bit_count() < k - 1 for other in found):
+            found.append(subset)
+    return found
+
+
 def maximal_of(subsets: Iterable[int]) -> list[int]:
     """The maximal subsets of any family. O(k²).
 
@@ -134,6 +148,8 @@ def initial_weights(asked: Demand, *, rng: np.random.Generator, restart: int) ->
         full = (1 << d) - 1
         yield {full: 1.0}
         yield from (_blend((0.7, {full: 1.0}), (0.3, level)) for level in _levels(asked, range(d)))
+        if restart == 0 and d <= _SMALL:
+            yield from (_blend((0.8, {full: 1.0}), (0.2, _equal(spread_sets(d, k)))) for k in range(2, d))
     if restart == 0:
         yield from _levels(asked, range(widest, d))
         below = list(_levels(asked, range(widest)))

@@ -113,9 +113,9 @@ def demand(workload: Workload, bases: Mapping[int, Matrix] | None = None, parts:
             weights = weights * np.sqrt(pair[0][choices[:, i]])
     largest = float(weights.max()) or 1.0  # 0 if all queries are zero
     squares = (weights / largest) ** 2
-    # In a Mixture the first attribute varies slowest; in a subset bit 0 varies fastest.
-    backwards = axes[::-1]
-    mixture = Mixture(squares, choices[:, backwards], tuple(pairs[i] for i in backwards))
+    # In the values of a Mixture the first attribute varies slowest; among all subsets that of bit 0 varies fastest.
+    order = axes[::-1] if len(axes) <= MAX_WHOLE else axes
+    mixture = Mixture(squares, choices[:, order], tuple(pairs[i] for i in order))
     if len(axes) <= MAX_WHOLE:
         t = mixture.values() if axes else np.array([float(squares.sum())])
         t = np.where(t > 0, t, 0.0)
@@ -128,13 +128,12 @@ def demand(workload: Workload, bases: Mapping[int, Matrix] | None = None, parts:
     _check_reach(mixture, len(axes))
     cells = mixture.sparse
     found = cells.values > 0
-    subsets = _from_keys(cells.keys[found], len(axes))
-    values = cells.values[found]
+    spaces, values = cells.keys[found], cells.values[found]
     scale = float(values.sum())
     if scale == 0:
         return Demand(tuple(axes), sizes, gamma, (0,), np.ones(1), None, 0.0)
-    asked = Demand(tuple(axes), sizes, gamma, tuple(subsets), values / scale, None, scale * largest**2)
-    return _parted(asked, parts, mixture, lambda part: part.sparse.at(cells.keys[found]))
+    asked = Demand(tuple(axes), sizes, gamma, tuple(spaces.numbers()), values / scale, None, scale * largest**2)
+    return _parted(asked, parts, mixture, lambda part: part.sparse.at(spaces))
 
 
 def _parted(found: Demand, parts: Parts | None, mixture: Mixture, values: Callable[[Mixture], Array]) -> Demand:
@@ -243,14 +242,3 @@ def _check_reach(mixture: Mixture, d: int) -> None:
             f"{reach:.1e} subsets; the limit is {_MAX_REACH:.1e} (or {MAX_WHOLE} attributes with all subsets). Ask "
             "for marginals of fewer attributes, or write the workload as one product and use OPT_x."
         )
-
-
-def _from_keys(keys: Array, d: int) -> list[int]:
-    """Subsets from Mixture's keys: digits in base d + 1, whose attributes run backwards."""
-    rest = keys.copy()
-    subsets = [0] * len(rest)
-    while rest.any():
-        digits = (rest % (d + 1)).astype(np.int64).tolist()
-        subsets = [s | (1 << (d - digit)) if digit else s for s, digit in zip(subsets, digits, strict=True)]
-        rest //= d + 1
-    return subsets

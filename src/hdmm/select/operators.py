@@ -10,6 +10,7 @@ from functools import partial
 from hdmm.base.exceptions import StrategyError
 from hdmm.describe.predicates import Identity
 from hdmm.privacy.guarantee import Noise
+from hdmm.select.opt_0 import FEW, kinds
 from hdmm.select.opt_b import freeable, opt_b
 from hdmm.select.opt_g import opt_g
 from hdmm.select.opt_m import opt_m
@@ -17,10 +18,8 @@ from hdmm.select.opt_plus import opt_plus
 from hdmm.select.opt_r import measurable, opt_r
 from hdmm.select.opt_x import mergeable, opt_merged, opt_x
 from hdmm.select.problem import Problem
-from hdmm.select.restart import Operator
-from hdmm.select.search import Search
+from hdmm.select.search import Operator, Search
 from hdmm.select.spaces import on_cells, opt_spaces
-from hdmm.select.starts import FEW, kinds
 from hdmm.select.worst import for_worst_case
 from hdmm.select.worst_optimum import opt_worst, writable
 from hdmm.strategy.informed import beyond_groups

@@ -12,22 +12,20 @@ from typing import TypeAlias
 
 import numpy as np
 
-from hdmm.matrix import Array, Eye, Matrix, Ones, PIdentity, exchangeable, scaled, summed, total, trace
+from hdmm.matrix import Array, Eye, Matrix, Ones, PIdentity, exchangeable, scaled, summed
 from hdmm.matrix.checks import inverse
 from hdmm.privacy.guarantee import Noise
 from hdmm.select.covers import Weights, maximal, most_cells
 from hdmm.select.demand import Demand, contrasts
-from hdmm.select.extrapolation import Extrapolation
 from hdmm.select.family import LARGEST, Constant
-from hdmm.select.gaussian_optimum import eigen_seconds, gaussian_optimum
+from hdmm.select.gaussian_optimum import Extrapolation, eigen_seconds, gaussian_optimum
 from hdmm.select.loss import BasesLoss, descended
-from hdmm.select.opt_0 import MAX_EIGEN, opt_0
+from hdmm.select.opt_0 import MAX_EIGEN, cell_order, opt_0
 from hdmm.select.opt_m import gaussian_marginals, laplace_marginals, marginal_strategy, scaled_bases
 from hdmm.select.pairs import BaseFamily
 from hdmm.select.parts import POWERS
 from hdmm.select.problem import Problem
 from hdmm.select.search import Search
-from hdmm.select.starts import cell_order
 from hdmm.select.terms import Terms, is_total
 from hdmm.select.theta import DenseTheta, Windows, theta_of
 from hdmm.select.tree import tree_widths
@@ -273,10 +271,7 @@ def _mean_grams(terms: Terms, *, weighted: bool) -> dict[int, Matrix]:
     predicates or, if `weighted`, what marginals would measure for them in units of the total.
     """
     unit = terms.per_total()
-    asks = [
-        np.array([trace(V) - total(V) / n + total(V) / n**2 for V in each]) if weighted else np.ones(len(each))
-        for each, n in zip(unit.grams, unit.sizes, strict=True)
-    ]
+    asks = unit.marginal_asks if weighted else [np.ones(len(each)) for each in unit.grams]
     return {
         axis: summed(scaled(float(c / by_gram.max()), V) for c, V in zip(by_gram, each, strict=True) if not is_total(V))
         for axis, by_gram, each in zip(unit.axes, unit.partials(asks), unit.grams, strict=True)

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import math
-import signal
-import sys
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
-from multiprocessing.context import SpawnContext, SpawnProcess
-from multiprocessing.process import BaseProcess
 from typing import Any, TypeAlias, final
 
 import numpy as np
 
-from hdmm.select.ahead import Ahead, held_interrupts
+from hdmm.select.ahead import results_from
 from hdmm.select.problem import Problem
-from hdmm.select.restart import CUT_SHORT, Candidate, Job, Operator, Result, result_of
-from hdmm.select.search import Search
+from hdmm.select.search import CUT_SHORT, Candidate, Job, Operator, Result, Search
 from hdmm.strategy.strategy import Strategy
 
 _AGREEING = 3  # an operator stops when this many of its restarts agree
@@ -74,14 +68,17 @@ def select(
     begun = time.monotonic()
     deadline = None
     tried = _Tried(listener)
-    plain = Strategy.identity(problem.workload.domain)
-    tried.add(Candidate("Identity", 0, problem.value(plain), time.monotonic() - begun), plain)
+    values, plain = problem.values or problem, Strategy.identity(problem.workload.domain)
+    every = values.value(Strategy.identity(values.workload.domain))
+    tried.add(Candidate("Identity", 0, every, time.monotonic() - begun), plain)
+    if values is not problem:  # the identity on merged cells is better than what stands for it, noise on every value
+        tried.add(Candidate("Cells", 0, problem.value(plain), time.monotonic() - begun), plain)
     if time_limit is not None:  # the last candidate is evaluated, too
         least, most = (fraction * time_limit for fraction in _RESERVE)
         deadline = begun + time_limit - min(max(_LONGER * (time.monotonic() - begun), least), most)
     stopped, turns = _DONE, _Turns(problem, operators, restarts, seed, deadline, workers, xp, tried)
     try:
-        with _results(workers, executor, turns.later) as results:
+        with results_from(workers, executor, turns.later) as results:
             for jobs in turns.rounds():
                 # Each job is made when the previous one is taken, so that it has the latest error to beat.
                 stopped = tried.take(results(jobs)) or stopped
@@ -148,74 +145,6 @@ class _Turns:
             xp=self.xp,
         )
         return Job(operator, self.problem, search, waiting)
-
-
-@contextmanager
-def _results(
-    workers: int, executor: Executor | None, later: Callable[[Job], Iterator[Job]]
-) -> Generator[Callable[[Iterator[Job]], Iterator[Result]]]:
-    """What gives the results of jobs, in order: this process, or an executor, which begins later jobs early."""
-    if workers == 1 and executor is None:
-        yield lambda jobs: map(result_of, jobs)
-        return
-    with held_interrupts() as interrupted, _pool(workers, executor) as pool:
-        ahead = Ahead(pool, later, interrupted)
-        try:
-            yield ahead.results
-        finally:
-            ahead.cancel()
-
-
-@contextmanager
-def _pool(workers: int, executor: Executor | None) -> Generator[Executor]:
-    """The executor, or one of `workers` processes."""
-    if executor is not None:
-        yield executor
-        return
-    # Processes are spawned, not forked, because the parent may have threads.
-    context = _Recording()
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_ignore_interrupts)
-    try:
-        yield pool
-    finally:  # what still runs was begun early, or was interrupted, and is not needed
-        with suppress(BrokenExecutor):
-            last = pool.submit(_ignore_interrupts)
-            pool.shutdown(wait=False, cancel_futures=True)
-            while not (last.running() or last.done()):  # a pool that still holds cancelled jobs fails if workers end
-                time.sleep(0.01)
-        for process in context.started:
-            process.terminate()
-
-
-class _Recording(SpawnContext):
-    """The context of spawned processes, which knows those that it started."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.started: list[BaseProcess] = []
-
-    def Process(self, *arguments: Any, **named: Any) -> BaseProcess:  # pyright: ignore[reportIncompatibleVariableOverride]
-        self.started.append(_Undisturbed(*arguments, **named))
-        return self.started[-1]
-
-
-class _Undisturbed(SpawnProcess):
-    """A process that no Ctrl-C reaches, not even while it starts and has yet to be told to ignore it."""
-
-    def start(self) -> None:
-        if sys.platform == "win32":
-            super().start()
-            return
-        masked = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # which the new process inherits
-        try:
-            super().start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, masked)
-
-
-def _ignore_interrupts() -> None:
-    """Ctrl-C in a terminal reaches every process, but is for the one that searches."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 class _Tried:

@@ -18,13 +18,11 @@ from hdmm.matrix import Array, Matrix, Ones, PIdentity, gram_inverse, scaled, su
 from hdmm.privacy.guarantee import Noise
 from hdmm.select.family import LARGEST
 from hdmm.select.minimize import minimize_arrays, minimize_relative
-from hdmm.select.opt_0 import opt_0
+from hdmm.select.opt_0 import opt_0, tree_rows, varied
 from hdmm.select.opt_x import opt_x, part_left, product_factors
-from hdmm.select.pairs import family_of
-from hdmm.select.pairs_loss import PairsLoss
+from hdmm.select.pairs import PairsLoss, family_of
 from hdmm.select.problem import Problem
 from hdmm.select.search import Search
-from hdmm.select.starts import tree_rows, varied
 from hdmm.select.terms import Terms, is_total
 from hdmm.select.theta import theta_of
 from hdmm.select.tree import tree_widths
@@ -41,6 +39,7 @@ _COMBINED = 6  # number of attributes up to which every combination of their fac
 _GAIN = 1e-4  # relative gain of further combinations that is worth one more descent
 _LEAST = 1e-4  # shares below this are dropped
 _TAME = 3.0  # entries of Θ at the start of a descent of all factors; from the ends of single ones it gets nowhere
+_LOST = 1e-3  # above what the loss says: an error that shows that the loss has lost its digits
 _MOST_CLUSTERED = 512  # number of terms up to which pairs of them are compared, which takes a second or two
 
 Grouping = tuple[tuple[int, ...], ...]
@@ -74,7 +73,8 @@ def opt_plus(problem: Problem, search: Search) -> Strategy:
     if not ways:
         return opt_x(problem, search)
     shared = {terms.axes[i]: opt_0(terms.grams[i][0], search.silent(), noise) for i in alone}
-    search = search.rescaled(math.prod(part_left(shared[terms.axes[i]], terms.grams[i][0]) for i in alone))
+    left = math.prod(part_left(shared[terms.axes[i]], terms.grams[i][0]) for i in alone)
+    search = search.rescaled(left)
     start = _start(coupled, ways, noise, search.silent())
     if noise is Noise.LAPLACE:
         start = replace(start, parts=[[*map(_tamed, part)] for part in start.parts])
@@ -104,8 +104,13 @@ def opt_plus(problem: Problem, search: Search) -> Strategy:
         if share > 0
     ]
     strategy = Strategy(problem.workload.domain, tuple(blocks))
-    # Near singular factors the loss loses its digits, and takes what is not measured for measured.
-    return strategy if math.isfinite(problem.error(strategy)) else opt_x(problem, search)
+    # Near singular factors the loss loses its digits, and takes what is not measured for measured. Of several parts,
+    # the loss is not their largest error, and shows only that.
+    loss = math.inf if problem.parts is not None else best.error * left * problem.identity_error
+    error = problem.error(strategy)
+    if math.isfinite(error) and error <= (1 + _LOST) * loss:
+        return strategy
+    return min(strategy, opt_x(problem, search), key=problem.error)
 
 
 @final

@@ -31,7 +31,7 @@ from hdmm.select.goal import Goal
 from hdmm.select.problem import Problem
 from hdmm.select.search import Search, first_search
 from hdmm.strategy.blocks import Block, BlockTable
-from hdmm.strategy.mixture import ListedTerms, Mixture, key_axes, tabulate, tabulated
+from hdmm.strategy.mixture import ListedTerms, Mixture, tabulate, tabulated
 from hdmm.strategy.strategy import Strategy
 
 _MOST_SPACES = 1 << 22  # of all products, repeats counted
@@ -125,7 +125,7 @@ class _Spaces:
         shape = np.array(domain.shape, dtype=np.float64)
         listed = mixture.listed
         norms, asked = np.ones(len(listed.keys)), np.ones(len(listed.keys), dtype=bool)
-        for places, axes in key_axes(listed.keys, len(shape)):
+        for places, axes in listed.keys.by_size:
             norms[places] = (1 - 1 / shape)[axes].prod(axis=1)
             for each in known:
                 asked[places] &= ~np.isin(axes, list(each)).all(axis=1)
@@ -168,7 +168,7 @@ class _Spaces:
         whole = self._marginals(lam)
         kind, lam = (Residual, lam) if whole is None else (Eye, whole)
         found: list[tuple[Array, Array]] = []
-        for places, axes in key_axes(self.listed.keys, len(sizes)):
+        for places, axes in self.listed.keys.by_size:
             weights = np.sqrt(lam[places])
             if whole is None:
                 weights /= sizes[axes].prod(axis=1)
@@ -194,7 +194,7 @@ class _Spaces:
         bits = np.zeros(d, dtype=np.int64)
         bits[used] = 1 << np.arange(len(used))
         subsets = np.zeros(len(lam), dtype=np.int64)
-        for places, axes in key_axes(self.listed.keys, d):
+        for places, axes in self.listed.keys.by_size:
             subsets[places] = bits[axes].sum(axis=1)
         u = np.zeros(1 << len(used))
         u[subsets] = lam

@@ -17,11 +17,11 @@ from hdmm.matrix import Array, Eye, Matrix, Ones, PIdentity, diagonal, exchangea
 from hdmm.privacy.guarantee import Noise
 from hdmm.select.family import LARGEST
 from hdmm.select.gaussian_optimum import eigen_seconds
+from hdmm.select.merged_cells import MOST_TOGETHER
 from hdmm.select.minimize import minimize_arrays
-from hdmm.select.opt_0 import MAX_EIGEN, opt_0
+from hdmm.select.opt_0 import MAX_EIGEN, opt_0, tree_rows, varied
 from hdmm.select.problem import Problem
 from hdmm.select.search import Search
-from hdmm.select.starts import tree_rows, varied
 from hdmm.select.terms import Terms
 from hdmm.select.theta import DenseTheta, theta_of
 from hdmm.select.tree import tree_widths
@@ -35,7 +35,6 @@ _SMALL = 512  # size up to which an attribute that is solved separately has seve
 _CYCLES = 20
 _GAIN = 1e-5  # relative gain below which a cycle is the last
 _DENSE = 2048  # size up to which all Θ are optimised together
-MAX_MERGED = 10_000  # cells of a merged attribute: Θ of 128 rows takes 10 MB, a step a tenth of a second
 
 
 def opt_x(problem: Problem, search: Search) -> Strategy:
@@ -210,7 +209,7 @@ def opt_merged(problem: Problem, search: Search, *, axes: Sequence[int] | None =
     """OPT_⊗ with the attributes `axes` merged into one, whose gram Σ_k w_k² ⊗V_ki stays implicit. O(p²N) per step.
 
     By default, as many of the attributes on which the workload asks for more than the total are merged as fit into
-    MAX_MERGED cells, the largest first. On 64 × 64 ranges this beats every product (14.2 instead of 15.4). With
+    MOST_TOGETHER cells, the largest first. On 64 × 64 ranges this beats every product (14.2 instead of 15.4). With
     Gaussian noise and a workload of one product there is nothing to gain, because the product of the factors' optima
     is optimal.
 
@@ -224,8 +223,8 @@ def opt_merged(problem: Problem, search: Search, *, axes: Sequence[int] | None =
     chosen = mergeable(problem) if axes is None else tuple(axes)
     if len(chosen) < 2:
         raise StrategyError(
-            f"No two attributes that the workload uses fit into {MAX_MERGED:,} cells together. Use opt_x, or give the "
-            "axes."
+            f"No two attributes that the workload uses fit into {MOST_TOGETHER:,} cells together. Use opt_x, or "
+            "give the axes."
         )
     groups = AxisGroups.merging(problem.workload.domain, chosen)
     cells = math.prod(problem.workload.domain.shape[i] for i in chosen)
@@ -238,7 +237,7 @@ def opt_merged(problem: Problem, search: Search, *, axes: Sequence[int] | None =
 
 
 def mergeable(problem: Problem) -> tuple[int, ...]:
-    """The attributes that `opt_merged` merges by default: the largest that together fit into MAX_MERGED cells.
+    """The attributes that `opt_merged` merges by default: the largest that together fit into MOST_TOGETHER cells.
 
     >>> from hdmm import Domain
     >>> mergeable(Problem(Workload.marginals(Domain({"a": 64, "b": 1000, "c": 9}), k=2)))
@@ -247,7 +246,7 @@ def mergeable(problem: Problem) -> tuple[int, ...]:
     terms = problem.terms
     cells, chosen = 1, list[int]()
     for axis, n in sorted(zip(terms.axes, terms.sizes, strict=True), key=lambda pair: (-pair[1], pair[0])):
-        if cells * n <= MAX_MERGED:
+        if cells * n <= MOST_TOGETHER and problem.restorable([*chosen, axis]):
             cells *= n
             chosen.append(axis)
     return tuple(sorted(chosen))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,6 +16,7 @@ from hdmm.matrix import Matrix
 from hdmm.privacy.guarantee import Noise
 from hdmm.select.demand import Demand, demand, is_plain
 from hdmm.select.goal import Goal
+from hdmm.select.merged_cells import MergedCells
 from hdmm.select.parts import Parts
 from hdmm.select.terms import Terms
 from hdmm.strategy.error import unit_error
@@ -41,12 +42,38 @@ class Problem:
     parts: Parts | None = None
     goal: Goal | None = None
     known: tuple[Product, ...] = ()  # whose answers are public, so that nothing needs to be asked about them
+    cells: MergedCells | None = None  # which are the domain's values, where they are merged
+    values: Problem | None = None  # the problem of which the cells are merged
 
     @classmethod
     def of(cls, goal: Goal, noise: Noise) -> Problem:
         """The problem that a goal poses."""
         asked, parts = goal.asked
         return cls(asked, noise, parts, goal)
+
+    @cached_property
+    def merged(self) -> Problem:
+        """The same problem over cells that its queries tell apart (merged_cells.py); itself if these are the values.
+
+        Values of attributes about which counts are known stay apart.
+        """
+        products = [*self.given.products, *(self.goal.workload.products if self.goal is not None else ())]
+        cells = MergedCells.of(products, apart={i for product in self.known for i in product.axes})
+        if cells is None:
+            return self
+        goal = self.goal
+        if goal is not None:
+            goal = replace(goal, tables={name: cells.workload(table) for name, table in goal.tables.items()})
+        known = tuple([Product.of(cells.domain, product.sets, product.weight) for product in self.known])
+        return Problem(cells.workload(self.given), self.noise, self.parts, goal, known, cells, self)
+
+    def restored(self, strategy: Strategy) -> Strategy:
+        """A strategy for the merged problem on the values of the domain."""
+        return strategy if self.cells is None else self.cells.restored(strategy)
+
+    def restorable(self, axes: Sequence[int]) -> bool:
+        """Whether a factor on these attributes together can be written on the values of the domain."""
+        return self.cells is None or self.cells.restorable(axes)
 
     @cached_property
     def workload(self) -> Workload:

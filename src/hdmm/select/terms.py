@@ -104,6 +104,14 @@ class Terms:
             for i, each in enumerate(self.grams)
         ]
 
+    @property
+    def marginal_asks(self) -> list[Array]:
+        """tr V − 1ᵀV1/n + 1ᵀV1/n² of every gram: its error under marginals that measure its cells and its total."""
+        return [
+            np.array([trace(V) - total(V) / n + total(V) / n**2 for V in each])
+            for each, n in zip(self.grams, self.sizes, strict=True)
+        ]
+
     def surrogate(self, i: int, taus: Sequence[Array]) -> Matrix:
         """V̂_i = Σ_v ∂f/∂τ_iv V_iv, implicit: tr(H_i V̂_i) = f (equation 6 of the paper)."""
         weights = self.partials(taus)[i]

@@ -58,9 +58,10 @@ def opt_worst(problem: Problem, search: Search) -> Strategy:
 def writable(problem: Problem) -> bool:
     """Whether the worst query of a goal matters, under Gaussian noise, and all queries can be written out."""
     goal = problem.goal
-    return (
-        problem.noise is Noise.GAUSSIAN and goal is not None and not goal.linear and WrittenCells.of(goal) is not None
-    )
+    if problem.noise is not Noise.GAUSSIAN or goal is None or goal.linear:
+        return False
+    cells = WrittenCells.of(goal)
+    return cells is not None and problem.restorable(cells.written)
 
 
 @final

@@ -1,6 +1,6 @@
 """SQL text → tables of queries: aggregates by group and condition. Text is read with an allow-list, never run.
 
-`syntax` reads the text by sqlglot, and `text` makes errors that point into it; `column`, `conditions` and `groups`
+`syntax` reads the text by sqlglot, and `text` makes errors that point into it; `comparison`, `conditions` and `groups`
 turn it into sets of cells (`cells`, `formula`); `selection` takes a SELECT apart, `measures` says what its aggregates
 add up, `products` makes its rows products of predicate sets, and `statement` makes them a `TableQuery`. `marginals`
 makes the tables that need no SQL. Open `statement` first.

@@ -21,12 +21,13 @@ from sqlglot.expressions.core import Expr
 
 from hdmm.base.exceptions import SqlError, WorkloadError
 from hdmm.base.hints import did_you_mean
+from hdmm.describe.column import Column, columns
 from hdmm.describe.domain import Domain
 from hdmm.describe.numeric import Integers
 from hdmm.describe.values import Labels
 from hdmm.matrix import Array
 from hdmm.sql.cells import MOST_LISTED, Cells
-from hdmm.sql.column import COMPARE, Column, Comparison, LiteralValue, Truth, columns
+from hdmm.sql.comparison import COMPARE, Comparison, LiteralValue, Truth, compare, is_null, isin
 from hdmm.sql.formula import AxisOrPair, Formula, complement, conjunction, disjunction, on
 from hdmm.sql.syntax import statements
 from hdmm.sql.text import SqlText
@@ -106,9 +107,11 @@ def condition(scope: Scope, node: Expr, *, holds: bool = True) -> Formula:
         case exp.Boolean():
             return bool(node.this) == holds
         case _:
+            join = conjunction if holds else disjunction
             with scope.pointing(node):
-                place, truth = _comparison(scope, node)
-                return on(place, truth.true if holds else truth.false)
+                return join(
+                    on(place, truth.true if holds else truth.false) for place, truth in _comparisons(scope, node)
+                )
 
 
 def constant(scope: Scope, node: Expr) -> LiteralValue | None:
@@ -143,53 +146,39 @@ def is_constant(node: Expr) -> bool:
     return isinstance(node, exp.Literal | exp.Null | exp.Boolean)
 
 
-def _comparison(scope: Scope, node: Expr) -> tuple[AxisOrPair, Truth]:
-    """The attribute or attributes that a comparison is about, and where it is true and false."""
+def _comparisons(scope: Scope, node: Expr) -> Iterator[tuple[AxisOrPair, Truth]]:
+    """The attributes that a condition is about, and where it is true and false; BETWEEN is two conditions."""
     match node:
         case exp.EQ() | exp.NEQ() | exp.LT() | exp.LTE() | exp.GT() | exp.GTE():
-            op, left, right = _COMPARISONS[type(node)], bare(node.this), bare(node.expression)
-            if _is_computed(left) or _is_computed(right) or (scope.is_column(left) and scope.is_column(right)):
-                return _compared_sums(scope, op, left, right)
-            if isinstance(right, exp.Column) and not isinstance(left, exp.Column):
-                op, left, right = _MIRRORED[op], right, left
-            column = _column(scope, left)
-            return column.axis, column.compare(op, _not_null(scope, right))
-        case exp.Between() if _is_computed(bare(node.this)):
-            value = _sum(scope, node.this)
-            low, high = (_sum(scope, node.args[end]) for end in ("low", "high"))
-            if low.terms or high.terms:
-                raise scope.source.at(node, "A number is expected after BETWEEN, and another after AND.")
-            place, least = value.compared(">=", low.shift)
-            return place, _both(least, value.compared("<=", high.shift)[1])
+            yield _compared(scope, _COMPARISONS[type(node)], node.this, node.expression)
         case exp.Between():
-            column = _column(scope, bare(node.this))
-            least = column.compare(">=", _not_null(scope, node.args["low"]))
-            return column.axis, _both(least, column.compare("<=", _not_null(scope, node.args["high"])))
+            yield _compared(scope, ">=", node.this, node.args["low"])
+            yield _compared(scope, "<=", node.this, node.args["high"])
         case exp.In(expressions=[_, *_]):
-            column = _column(scope, bare(node.this))
-            return column.axis, column.isin([_not_null(scope, item) for item in node.expressions])
+            column = _column(scope, node.this)
+            yield column.axis, isin(column, [_not_null(scope, item) for item in node.expressions])
         case exp.Is(expression=exp.Null()):
-            column = _column(scope, bare(node.this))
-            return column.axis, column.is_null()
+            column = _column(scope, node.this)
+            yield column.axis, is_null(column)
         case exp.Column():
             column = scope.column(node)
-            return column.axis, column.compare("=", True)
+            yield column.axis, compare(column, "=", True)
         case _:
             raise scope.source.at(node, f"This condition is not supported. Supported: {PREDICATES}.")
 
 
-def _compared_sums(scope: Scope, op: Comparison, left: Expr, right: Expr) -> tuple[AxisOrPair, Truth]:
-    """A comparison of which at least one side is computed, or both are columns."""
+def _compared(scope: Scope, op: Comparison, left: Expr, right: Expr) -> tuple[AxisOrPair, Truth]:
+    """Where a comparison is true and false: of a column with a literal, or of sums or columns with each other."""
+    left, right = bare(left), bare(right)
     if is_constant(left):
         op, left, right = _MIRRORED[op], right, left
+    if not (_is_computed(left) or _is_computed(right) or (scope.is_column(left) and scope.is_column(right))):
+        column = _column(scope, left)
+        return column.axis, compare(column, op, _not_null(scope, right))
     value, number = _sum(scope, left), _sum(scope, right)
     if number.terms or number.absolute:
         value, number = value.plus(number, -1), LinearExpression({})
     return value.compared(op, number.shift)
-
-
-def _both(one: Truth, other: Truth) -> Truth:
-    return Truth(one.true & other.true, one.false | other.false)
 
 
 def _is_computed(node: Expr) -> bool:
@@ -227,6 +216,7 @@ def bare(node: Expr) -> Expr:
 
 
 def _column(scope: Scope, node: Expr) -> Column:
+    node = bare(node)
     if not isinstance(node, exp.Column):
         raise scope.source.at(node, f"A column is expected here. Supported: {PREDICATES}.")
     return scope.column(node)
@@ -259,11 +249,12 @@ class LinearExpression:
         """The sum with another, or with the factor −1 the difference; WorkloadError if one is an ABS."""
         if self.absolute or other.absolute:
             raise WorkloadError("ABS stands alone on one side of a comparison with a number, as in ABS(a - b) <= 2.")
+        # A column whose coefficients add up to 0 stays, because the sum is NULL wherever the column is.
         terms = {
             c: self.terms.get(c, Fraction(0)) + factor * other.terms.get(c, Fraction(0))
-            for c in (*self.terms, *(c for c in other.terms if c not in self.terms))
+            for c in (self.terms | other.terms)
         }
-        return LinearExpression({c: a for c, a in terms.items() if a != 0}, self.shift + factor * other.shift)
+        return LinearExpression(terms, self.shift + factor * other.shift)
 
     def times(self, factor: Fraction) -> LinearExpression:
         """A multiple of it."""
@@ -366,7 +357,7 @@ class SqlDomain:
     @classmethod
     def of(cls, domain: Domain, impossible: Sequence[ParsedCondition] = ()) -> SqlDomain:
         """A domain without the cells where one of the conditions holds; WorkloadError if they leave none."""
-        known = columns(domain)
+        known = columns(domain.attributes)
         left = conjunction(complement(each.formula(known)) for each in impossible)
         if left is False or disjunction([left]) is False:
             raise WorkloadError(

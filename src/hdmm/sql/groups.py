@@ -11,11 +11,12 @@ from sqlglot import exp
 from sqlglot.expressions.core import Expr
 
 from hdmm.base.exceptions import DomainError, WorkloadError
+from hdmm.describe.column import Column
 from hdmm.describe.entries import Label
 from hdmm.describe.numeric import Bins
 from hdmm.describe.values import Labels
 from hdmm.sql.cells import Cells
-from hdmm.sql.column import Column, LiteralValue
+from hdmm.sql.comparison import LiteralValue, cells_by_value, compare
 from hdmm.sql.conditions import Scope, bare, condition, constant, is_constant
 from hdmm.sql.formula import And, Formula, complement, conjunction, disjunction, on
 
@@ -39,7 +40,7 @@ def groups(scope: Scope, node: Expr) -> GroupFormulas:
         return valued(scope, node)
     with scope.pointing(node):
         column = scope.column(node)
-        return {column.values.label(code): on(column.axis, cells) for code, cells in column.groups()}
+        return {column.values.label(code): on(column.axis, cells) for code, cells in cells_by_value(column)}
 
 
 def valued(scope: Scope, node: Expr) -> GroupFormulas:
@@ -53,7 +54,7 @@ def valued(scope: Scope, node: Expr) -> GroupFormulas:
         if isinstance(node, exp.Column) and isinstance((column := scope.column(node)).values, Labels):
             return {
                 column.values.label(code) if code < column.declared else None: on(column.axis, cells)
-                for code, cells in column.groups()
+                for code, cells in cells_by_value(column)
             }
         return _computed(scope, node)
 
@@ -89,7 +90,7 @@ def _when(scope: Scope, subject: Expr | None, node: Expr) -> Formula:
     column = scope.column(subject)
     with scope.pointing(node):
         value = constant(scope, node)
-        return False if value is None else on(column.axis, column.compare("=", value).true)
+        return False if value is None else on(column.axis, compare(column, "=", value).true)
 
 
 def _add(found: dict[Label | None, list[Formula]], where: Formula, results: GroupFormulas) -> None:
@@ -105,7 +106,7 @@ def _computed(scope: Scope, node: Expr) -> GroupFormulas:
     if len(columns) != 1:
         raise scope.source.at(node, _unsupported(scope))
     (column,) = columns
-    listed = list(column.groups())
+    listed = list(cells_by_value(column))
     held = [_held(column, code) if scope.summing is None else _amount(scope, column, code) for code, _ in listed]
     values = _numbers(scope, node, column, held)
     found: dict[Label | None, list[Cells]] = {}

@@ -15,18 +15,18 @@ import scipy.sparse as sp
 from hdmm.base.exceptions import WorkloadError
 from hdmm.base.hints import did_you_mean
 from hdmm.describe.aggregates import Linear
+from hdmm.describe.column import Column, columns
 from hdmm.describe.domain import Domain
 from hdmm.describe.entries import Label
 from hdmm.describe.numeric import Bins
 from hdmm.describe.predicates import AllRange, Identity, PredicateSet, Sets
 from hdmm.describe.product import Product
-from hdmm.describe.table_column import RangeEnd
+from hdmm.describe.table_column import RangeEnd, TableColumn, number_ends
 from hdmm.describe.table_query import GroupLabels, Row, RowBlock, TableQuery
 from hdmm.describe.values import Values
 from hdmm.describe.workload import Workload
 from hdmm.matrix import Array
 from hdmm.sql.cells import MOST_LISTED, Cells, predicates
-from hdmm.sql.column import Column, columns
 from hdmm.sql.statement import BoundStatement
 
 
@@ -49,7 +49,7 @@ def subsets(domain: Domain, marginals: int | Sequence[int] | Sequence[Sequence[s
 
 def _listed(domain: Domain, names: Sequence[str]) -> tuple[str, ...]:
     """A set of attributes and levels, each of which exists and is named once."""
-    known = columns(domain)
+    known = columns(domain.attributes)
     for name in names:
         if name not in known:
             hint = did_you_mean(name, known)
@@ -83,7 +83,7 @@ def marginal_tables(
     >>> list(table.labels())
     [(0, 10), (0, 50), (10, 50)]
     """
-    known = columns(domain)
+    known = columns(domain.attributes)
     places = {name: k for k, name in enumerate(known)}
     found: list[TableQuery] = []
     shared: dict[tuple[Column, ...], _Groups] = {}  # by the tables that have these columns
@@ -106,22 +106,14 @@ class _Groups:
 
     columns: tuple[Column, ...]
     predicates: PredicateSet
-    names: tuple[str, ...]
-    """The names of the label columns: two for a column that is counted over ranges."""
+    label_columns: tuple[TableColumn, ...]
+    """One per column, or two for a column that is counted over ranges."""
     labels: GroupLabels
 
     @property
     def ranged(self) -> bool:
         """Whether the predicates are ranges."""
         return isinstance(self.predicates, AllRange)
-
-    @property
-    def range_ends(self) -> Iterator[tuple[str, tuple[RangeEnd, str]]]:
-        """The label columns that hold ends of ranges: which end, and of which column."""
-        if self.ranged:
-            (column,), (first, last) = self.columns, self.names
-            yield first, ("from", column.name)
-            yield last, ("to", column.name)
 
     def picks(self, name: str) -> range:
         """The places of the labels of a column, if it is one of these."""
@@ -134,27 +126,27 @@ class _Groups:
 def _groups(domain: Domain, wanted: tuple[Column, ...], ranges: Collection[str]) -> _Groups:
     """The ranges of one column, or one group per combination of values of columns that belong to one attribute."""
     attribute = domain.attributes[wanted[0].axis]
-    names = tuple(column.name for column in wanted)
-    ranged = [name for name in names if name in ranges]
+    ranged = [column.name for column in wanted if column.name in ranges]
     if ranged:
         if any(column.grouped is not None for column in wanted):
             raise WorkloadError(f"{ranged[0]} is counted by ranges, so it has no levels here. Leave out its levels.")
         if not attribute.ordered:
             raise WorkloadError(f"{ranged[0]} has no order, so it has no ranges. Leave it out of ranges.")
-        ends = (f"{ranged[0]}_from", f"{ranged[0]}_to")
         values, count = wanted[0].values, AllRange().count(attribute.size)
+        ends = (_range_end(ranged[0], values, "from"), _range_end(ranged[0], values, "to"))
         return _Groups(wanted, AllRange(), ends, GroupLabels(count, lambda: _range_labels(values)))
+    heads = tuple(TableColumn.of_values(column.name, column.values) for column in wanted)
     leveled = any(column.grouped is not None for column in wanted)
     sizes = [column.values.size for column in wanted]
     if not leveled and math.prod(sizes) == attribute.size:
         every = GroupLabels(attribute.size, lambda: _labels(wanted, itertools.product(*map(range, sizes))))
-        return _Groups(wanted, Identity(), names, every)
+        return _Groups(wanted, Identity(), heads, every)
     combinations, group = np.unique(np.stack([c.codes for c in wanted], axis=1), axis=0, return_inverse=True)
     order = np.argsort(group, kind="stable")
     members = np.split(order, np.flatnonzero(np.diff(group[order])) + 1)
     alone = len(members) == attribute.size and (np.diff(order) > 0).all()
     there = GroupLabels(len(members), lambda: _labels(wanted, combinations.tolist()))
-    return _Groups(wanted, Identity() if alone else Sets([each.tolist() for each in members]), names, there)
+    return _Groups(wanted, Identity() if alone else Sets([each.tolist() for each in members]), heads, there)
 
 
 def _labels(wanted: Sequence[Column], codes: Iterable[Sequence[int]]) -> Iterator[Row]:
@@ -166,6 +158,17 @@ def _range_labels(values: Values) -> Iterator[Row]:
     cells = range(values.size)
     ends = [_ends(values, code) for code in cells]
     return ((ends[a][0], ends[b][1]) for a, b in itertools.combinations_with_replacement(cells, 2))
+
+
+def _range_end(name: str, values: Values, end: RangeEnd) -> TableColumn:
+    """The column of the first or the last values of ranges."""
+    k = 0 if end == "from" else 1
+    return TableColumn(
+        f"{name}_{end}",
+        kind=end,
+        ends=lambda: number_ends(_ends(values, code)[k] for code in range(values.size)),
+        ranged=name,
+    )
 
 
 def _ends(values: Values, code: int) -> tuple[Label, Label]:
@@ -187,12 +190,11 @@ def _table(
         products, combine = _over_possible(domain, groups, possible)
     return TableQuery(
         name="_".join(subset) or "total",
-        columns=tuple(held[i].names[k] for i, k in picks),
+        label_columns=tuple(held[i].label_columns[k] for i, k in picks),
         workload=Workload(domain, tuple(products)),
         blocks=(RowBlock((None,) * len(picks), picks, tuple(each.labels for each in held)),),
         aggregates=() if combine is None else (Linear("count", combine),),
         overlapping=any(each.ranged for each in held),
-        ranges={name: end for each in held for name, end in each.range_ends},
     )
 
 

@@ -17,6 +17,7 @@ from hdmm.describe.predicates import Amounts, PredicateSet, Prefix
 from hdmm.describe.values import Amount, Values
 from hdmm.matrix import Array
 from hdmm.sql.cells import Cells, predicates
+from hdmm.sql.comparison import cells_by_value
 from hdmm.sql.conditions import Scope, Summing, bare, constant
 from hdmm.sql.formula import Formula, On, axes, disjunction
 from hdmm.sql.groups import valued
@@ -98,6 +99,11 @@ class Measure:
     places: tuple[int, ...]
     q: float | None = None
 
+    @property
+    def linear(self) -> bool:
+        """Whether it is a count or a sum; a mean is a quotient, and a quantile is read from prefix counts."""
+        return len(self.places) == 1 and self.q is None
+
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -106,6 +112,11 @@ class Measures:
 
     counted: tuple[Counted, ...]
     each: tuple[Measure, ...]
+
+    @property
+    def linear(self) -> bool:
+        """Whether all of them are counts or sums."""
+        return all(measure.linear for measure in self.each)
 
     @classmethod
     def of(cls, select: SelectParts) -> Measures:
@@ -192,7 +203,7 @@ def _ordered(scope: Scope, node: Expr) -> Ordering:
     if not column.values.ordered:
         raise scope.source.at(node, f"{column.name} has no order, so it has no quantiles. Count its values instead.")
     with scope.pointing(node):
-        cells = tuple(cells for code, cells in column.groups() if code < column.declared)
+        cells = tuple(cells for code, cells in cells_by_value(column) if code < column.declared)
     return Ordering(column.axis, cells, column.values)
 
 

@@ -10,8 +10,9 @@ from typing import final
 from sqlglot import exp
 from sqlglot.expressions.core import Expr
 
+from hdmm.describe.column import Column
 from hdmm.describe.entries import Label
-from hdmm.sql.column import Column
+from hdmm.describe.values import Values
 from hdmm.sql.conditions import Scope, bare, constant, is_constant
 from hdmm.sql.groups import EXPRESSIONS, as_label
 from hdmm.sql.syntax import ParsedStatement
@@ -57,6 +58,12 @@ class SelectParts:
     def headers(self) -> tuple[str, ...]:
         """The names of all columns of the SELECT, in its order."""
         return tuple(_header(item.alias, bare(item.unalias())) for item in self.node.expressions)
+
+    def values(self, i: int) -> Values | None:
+        """The values of the column of the domain that the i-th column of labels shows, if it shows one as it is."""
+        key = self.outputs[i].key
+        node = None if key is None else self.keys[key]
+        return self.scope.column(node).values if isinstance(node, exp.Column) else None
 
     @property
     def where(self) -> Expr | None:

@@ -15,12 +15,13 @@ from sqlglot import exp
 from hdmm.base.exceptions import SqlError, WorkloadError
 from hdmm.describe.aggregates import Aggregate, Linear, Quantiles, Quotient
 from hdmm.describe.aggregates import size as shape_of
+from hdmm.describe.column import columns
 from hdmm.describe.domain import Domain
+from hdmm.describe.table_column import TableColumn, number_ends
 from hdmm.describe.table_query import AtEnds, Row, TableQuery
 from hdmm.describe.workload import Workload
 from hdmm.matrix import Array
 from hdmm.sql.cells import MOST_LISTED
-from hdmm.sql.column import columns
 from hdmm.sql.conditions import ParsedCondition, SqlDomain, impossible_conditions
 from hdmm.sql.measures import COUNTED, Measures, Ordering
 from hdmm.sql.products import GroupedProduct, Part, parts_of, products_of
@@ -102,7 +103,7 @@ def merged_for(bound: Sequence[BoundStatement], impossible: Sequence[ParsedCondi
 def _read(
     domain: Domain, texts: Sequence[str], impossible: Sequence[str]
 ) -> tuple[SqlDomain, list[tuple[ParsedStatement, ...]]]:
-    names = columns(domain)
+    names = columns(domain.attributes)
     over = SqlDomain.of(domain, impossible_conditions(impossible, names))
     parsed = [statements(SqlText(text), names=names) for text in texts]
     for each in parsed:
@@ -147,23 +148,33 @@ class BoundStatement:
     def table(self, percent: Percent | None = None) -> TableQuery:
         """The table of counts, sums, means and quantiles, or of counts or sums in percent of totals."""
         first = self.selects[0]
-        headers = tuple(output.header for output in first.outputs)
+        columns = tuple(map(self._label_column, range(len(first.outputs))))
         several = len(first.aggregates) > 1
-        plain = not several and all(block.plain for block in self.blocks)
+        linear = all(one.linear for one in self.measures)
+        plain = linear and not several and all(block.plain for block in self.blocks)
         found = TableQuery(
             name="",
-            columns=(*headers, MEASURE) if several else headers,
+            label_columns=(*columns, TableColumn(MEASURE)) if several else columns,
             workload=self.workload,
             blocks=tuple(block.labels for block in self.blocks),
             aggregates=() if plain else _aggregates(self.measures, self.blocks),
             measures=tuple(each.header for each in first.aggregates),
-            counted=all(one.counted == (COUNTED,) for one in self.measures),
+            counted=linear and all(one.counted == (COUNTED,) for one in self.measures),
             overlapping=any(block.select for block in self.blocks),
             at_ends=self._at_ends(),
             text=self.statement.text,
             weight=self.statement.weight,
         )
         return found if percent is None else self._in_percent(found, percent)
+
+    def _label_column(self, i: int) -> TableColumn:
+        """The i-th column of labels: of the values of a column of the domain, or of what a SELECT makes of them."""
+        header, values = self.selects[0].outputs[i].header, {select.values(i) for select in self.selects}
+        of = values.pop()
+        if of is not None and not values:
+            return TableColumn.of_values(header, of)
+        blocks = self.blocks
+        return TableColumn(header, ends=lambda: number_ends(row[i] for each in blocks for row in each.labels.labels()))
 
     def _at_ends(self) -> AtEnds | None:
         """What sums and means over bins are at least and at most; None if there are none."""

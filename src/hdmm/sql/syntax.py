@@ -35,6 +35,7 @@ from hdmm.sql.text import (
 
 MOST_CHARACTERS = 2**20
 MOST_NESTED = 30  # sqlglot takes about 20 of Python's 1,000 frames per level
+MOST_LEVELS = 100  # nodes of the tree on the way to a leaf, such as terms of a sum; each takes 5 frames
 
 
 @final
@@ -73,6 +74,7 @@ def statements(source: SqlText, *, names: Collection[str]) -> tuple[ParsedStatem
         plain = [token for token in words if token.token_type != TokenType.HINT]
         tree = _parse(source, plain)
         _check_tree(source, tree)
+        _check_depth(source, tree)
         _check_names(source, tree, plain, names)
         text = source.text[words[0].start : words[-1].end + 1]
         found.append(ParsedStatement(source, tree, text, name, weight))
@@ -249,6 +251,18 @@ def _check_tree(source: SqlText, tree: Expr) -> None:
                 inner = value[0] if isinstance(value, list) else value
                 advice = ONE_TABLE if part == "joins" else f"Supported: {SUPPORTED}"
                 raise source.at(inner if isinstance(inner, Expr) else node, f"{words} is not supported. {advice}.")
+
+
+def _check_depth(source: SqlText, tree: Expr) -> None:
+    """Refuse trees too deep for functions that call themselves; chains of AND, OR or UNION may be of any length."""
+    nodes = [(tree, 0)]
+    while nodes:
+        node, depth = nodes.pop()
+        if depth > MOST_LEVELS:
+            raise source.at(node, f"The expression has more than {MOST_LEVELS} levels. Use fewer terms.")
+        for inner in node.iter_expressions():
+            chained = type(inner) is type(node) and isinstance(inner, exp.And | exp.Or | exp.Union)
+            nodes.append((inner, depth + (not chained)))
 
 
 def _check_names(source: SqlText, tree: Expr, tokens: list[Token], names: Collection[str]) -> None:

@@ -15,8 +15,9 @@ neither errors nor estimates ever use attributes that are only totalled.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, reduce
 from typing import ClassVar, final
 
 import numpy as np
@@ -32,6 +33,7 @@ from hdmm.matrix import (
     Eye,
     Gram,
     Haar,
+    Kron,
     Matrix,
     Ones,
     Permuted,
@@ -205,6 +207,42 @@ def cells_of(factors: tuple[Matrix, ...]) -> Axis:
     return ClosedAxis(factors, np.ones((1, len(factors))), np.array([n]), Eye(n), Eye(n), ())
 
 
+def axis_beside_total(factors: tuple[Matrix, ...]) -> Axis | None:
+    """The axis of an attribute on which blocks differ by Total at most, so that it has two classes; else None.
+
+    On one value all factors are multiples of Total, and there is one class.
+    """
+    if factors[0].shape[1] == 1:
+        return axis_of(factors)
+    if len(factors) > 2 or (len(factors) == 2 and Ones(1, factors[0].shape[1]) not in factors):
+        return None
+    axis = axis_of(factors)
+    return axis if axis is not None and len(axis.delta) <= 1 + (axis.total is not None) else None
+
+
+def joint_variances(axes: Sequence[Axis], W: Matrix) -> Array:
+    """w(⊗ Z_c)wᵀ for every row w of W and combination of classes, the first attribute's slowest; rounding set to 0.
+
+    Z_c = S_c R_c on each attribute: O(cost of S and R) per row, and no form over the cells of all attributes.
+    """
+    columns = W.T.matmat(np.eye(W.shape[0]))
+    table = np.maximum(joint_products(axes, columns, columns), 0.0)
+    sizes = reduce(np.multiply.outer, map(_class_sizes, axes)).ravel()
+    seen = table.sum(axis=0) > SUPPORT_TOLERANCE * float((columns**2).sum()) * sizes / W.shape[1]
+    return np.where(seen, table, 0.0)
+
+
+def joint_products(axes: Sequence[Axis], R: Array, S: Array) -> Array:
+    """r(⊗ Z_c)sᵀ for each pair of columns r of R and s of S, and combination of classes: pairs × combinations."""
+    sides = [_sides(axis) for axis in axes]
+    left = Kron(tuple(each for each, _, _ in sides)).matmat(R)
+    right = Kron(tuple(each for _, each, _ in sides)).matmat(S)
+    table = (left * right).T.reshape(-1, *(each.shape[0] for each, _, _ in sides))
+    for k, (_, _, starts) in enumerate(sides):
+        table = np.add.reduceat(table, starts, axis=1 + k)
+    return table.reshape(len(table), -1)
+
+
 def after(first: Matrix, second: Matrix) -> Matrix:
     """first·second; identities cost nothing."""
     if isinstance(first, Eye):
@@ -266,6 +304,22 @@ def _beside_total(factors: tuple[Matrix, ...], A: Matrix | None = None) -> Axis 
         return ClosedAxis(factors, delta, np.array([1, 0]), row, row.T, forms)
     analysis, synthesis = Stack((row, Chain(_first(n), rest))), Stack((row, _zero_sum(n))).T
     return ClosedAxis(factors, delta, np.array([1, n - 1]), _small(analysis), _small(synthesis), forms)
+
+
+def _class_sizes(axis: Axis) -> Array:
+    """tr Z_c of every class."""
+    left, right, starts = _sides(axis)
+    return np.add.reduceat(np.einsum("kn,kn->k", to_dense(right), to_dense(left)), starts)
+
+
+def _sides(axis: Axis) -> tuple[Matrix, Matrix, Array]:
+    """(Sᵀ, R, the first row of each class) with Z_c = S_c R_c."""
+    if axis.sizes.all():
+        return axis.synthesis.T, axis.analysis, np.cumsum(axis.sizes) - axis.sizes
+    # A class that nothing measures has no coordinates; predicates may see it all the same.
+    n, classes = axis.factors[0].shape[1], len(axis.sizes)
+    forms = [axis.mixed(row) for row in np.eye(classes)]
+    return Stack((Eye(n),) * classes), Stack(tuple(forms)), n * np.arange(classes)
 
 
 def _structured(A: Matrix) -> bool:

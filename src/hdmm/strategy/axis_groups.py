@@ -1,4 +1,4 @@
-"""AxisGroups: the attributes that factors or predicates touch together, as one attribute."""
+"""AxisGroups: the attributes that factors or predicates touch together, as one; Tabulated: blocks over them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from hdmm.describe.domain import Domain
 from hdmm.describe.predicates import PredicateSet, Total
 from hdmm.describe.product import Attributes, Product, cell_places
 from hdmm.matrix import Array, Kron, Matrix, Ones, Permuted
-from hdmm.strategy.blocks import Block, stacked_blocks
+from hdmm.strategy.axis import Axis, cells_of
+from hdmm.strategy.blocks import Block, BlockTable, stacked_blocks
+from hdmm.strategy.mixture import Mixture, tabulate_numbers
 
 
 @final
@@ -175,6 +177,35 @@ class AxisGroups:
         order = [i for axes in [*(axes for axes, _ in parts), *missing] for i in axes]
         kron = Kron((*(A for _, A in parts), *(Ones(1, shape[i]) for (i,) in missing)))
         return kron if order == list(group) else Permuted(kron, cell_places(shape, order))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Tabulated:
+    """Blocks over groups of attributes by the distinct factors of each: what the kinds of form are made from."""
+
+    domain: Domain
+    blocks: BlockTable  # as they were measured
+    groups: AxisGroups
+    squares: Array
+    choices: Array
+    factors: list[tuple[Matrix, ...]]
+
+    @classmethod
+    def of(cls, groups: AxisGroups, blocks: Sequence[Block]) -> Tabulated:
+        """The table of some blocks. O(factors)."""
+        held = BlockTable.of(blocks)
+        table = BlockTable.of(groups.blocks(held))
+        totals: list[Matrix] = [Ones(1, n) for n in groups.domain.shape]
+        pairs = [(axes[0], A) for axes, A in table.distinct]
+        found = tabulate_numbers(table.starts, table.numbers, pairs, totals)
+        return cls(groups.original, held, groups, table.weights**2, *found)
+
+    def split(self, axes: Sequence[Axis | None]) -> tuple[tuple[Axis, ...], Mixture, Attributes]:
+        """The axes, of which free attributes have none and get their cells; λ by their classes; the free attributes."""
+        held = tuple(cells_of(each) if axis is None else axis for axis, each in zip(axes, self.factors, strict=True))
+        lam = Mixture(self.squares, self.choices, tuple(axis.delta for axis in held))
+        return held, lam, tuple(i for i, axis in enumerate(axes) if axis is None)
 
 
 @final

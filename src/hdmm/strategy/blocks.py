@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -75,11 +76,9 @@ class BlockTable(Sequence[Block]):
         """The table of some blocks. O(factors)."""
         if isinstance(blocks, BlockTable):
             return blocks
-        held = [factor for block in blocks for factor in block.factors]
         found: dict[tuple[Attributes, Matrix], int] = {}
-        known = {id(f): found.setdefault(f, len(found)) for f in {id(f): f for f in held}.values()}
-        starts = np.cumsum([0, *(len(block.factors) for block in blocks)])
-        numbers = np.array([known[id(f)] for f in held], dtype=np.int64)
+        held = [found.setdefault(factor, len(found)) for block in blocks for factor in block.factors]
+        starts, numbers = np.cumsum([0, *(len(block.factors) for block in blocks)]), np.array(held, dtype=np.int64)
         table = cls(np.array([block.weight for block in blocks]), starts, numbers, tuple(found))
         table.__dict__["blocks"] = tuple(blocks)
         return table
@@ -160,19 +159,16 @@ def sharing(table: BlockTable) -> BlockTable:
 
     O(factors), and the entries of those that are alike.
     """
-    alike: dict[tuple[Attributes, type[Matrix], tuple[int, int]], list[Matrix]] = {}
-    for axes, A in table.distinct:
-        each = alike.setdefault((axes, type(A), A.shape), [])
-        if not any(A is other for other in each):
-            each.append(A)
-    first: dict[int, Matrix] = {}
-    for each in alike.values():
-        if len(each) > 1:
-            held: dict[Hashable, Matrix] = {}
-            first |= {id(A): held.setdefault(content(A), A) for A in each}
-    if all(id(A) == k for k, A in first.items()):
-        return table
-    return replace(table, distinct=tuple([(axes, first.get(id(A), A)) for axes, A in table.distinct]))
+    kinds = [(axes, type(A), A.shape) for axes, A in table.distinct]
+    count, first = Counter(kinds), dict[Hashable, Matrix]()
+    shared = tuple(
+        [
+            (axes, A if count[kind] == 1 else first.setdefault((kind, content(A)), A))
+            for kind, (axes, A) in zip(kinds, table.distinct, strict=True)
+        ]
+    )
+    is_new = any(A is not B for (_, A), (_, B) in zip(table.distinct, shared, strict=True))
+    return replace(table, distinct=shared) if is_new else table
 
 
 def content(value: object) -> Any:

@@ -1,7 +1,7 @@
 """ClassForm: the attributes split into classes, with what is known in each; error and variance are written once here.
 
 On most attributes all blocks are diagonal in common coordinates, which form classes (axis.py). The *free* attributes
-are the others: none, one or two on which blocks have bases of their own, or all together. For every combination b of
+are the others: none, one on which blocks have bases of their own, or all together. For every combination b of
 classes, X_b is what the blocks measure of the free attributes, a number λ_b if there are none (class_inverse.py).
 AxisFactors on several attributes make these one attribute (axis_groups.py), and so does a form that is written out.
 """
@@ -22,55 +22,23 @@ from hdmm.base.exceptions import StrategyError
 from hdmm.describe.domain import Domain
 from hdmm.describe.predicates import PredicateSet, Total
 from hdmm.describe.product import Attributes, Product
-from hdmm.matrix import Array, Dense, Eye, Kron, Matrix, Ones, quadratic, trace
+from hdmm.matrix import Array, Dense, Eye, Kron, Matrix, quadratic, trace
 from hdmm.matrix.checks import frozen
-from hdmm.strategy.axis import SUPPORT_TOLERANCE, Axis, axis_of, cells_of
-from hdmm.strategy.axis_groups import AxisGroups
-from hdmm.strategy.blocks import Block, BlockTable
-from hdmm.strategy.class_inverse import Boxes, Inverse, Pairs, Scalars
-from hdmm.strategy.coupled import Coupled, axis_beside_total
+from hdmm.strategy.axis import SUPPORT_TOLERANCE, Axis, axis_beside_total, axis_of, joint_products, joint_variances
+from hdmm.strategy.axis_groups import AxisGroups, Tabulated
+from hdmm.strategy.blocks import Block
+from hdmm.strategy.class_inverse import Boxes, Coupled, Inverse, Pairs, Scalars
 from hdmm.strategy.form import Form, NoClosedFormError, constant_variances
 from hdmm.strategy.grid import Grid
-from hdmm.strategy.joint_classes import joint_products, joint_variances
-from hdmm.strategy.mixture import SLAB_CELLS, Mixture, tabulate_numbers, tabulated
+from hdmm.strategy.mixture import SLAB_CELLS, Mixture, tabulated
 
 MOST_WRITTEN = 4096  # cells of a dense AᵀA: 128 MiB and an eigendecomposition of seconds
 _KEPT = 1 << 16  # numbers of a table that is kept for the next product
 _MANY = 256  # products from which on constant variances are quicker together
 _TOTAL = Total()
 
-AxisFactors: TypeAlias = tuple[Matrix, ...]
-AxisRule: TypeAlias = Callable[[AxisFactors], Axis | None]
+AxisRule: TypeAlias = Callable[[tuple[Matrix, ...]], Axis | None]
 _NO_RULES: Mapping[int, AxisRule] = MappingProxyType({})
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class Tabulated:
-    """Blocks over groups of attributes by the distinct factors of each: what the kinds of form are made from."""
-
-    domain: Domain
-    blocks: BlockTable  # as they were measured
-    groups: AxisGroups
-    squares: Array
-    choices: Array
-    factors: list[AxisFactors]
-
-    @classmethod
-    def of(cls, groups: AxisGroups, blocks: Sequence[Block]) -> Tabulated:
-        """The table of some blocks. O(factors)."""
-        held = BlockTable.of(blocks)
-        table = BlockTable.of(groups.blocks(held))
-        totals: list[Matrix] = [Ones(1, n) for n in groups.domain.shape]
-        pairs = [(axes[0], A) for axes, A in table.distinct]
-        found = tabulate_numbers(table.starts, table.numbers, pairs, totals)
-        return cls(groups.original, held, groups, table.weights**2, *found)
-
-    def split(self, axes: Sequence[Axis | None]) -> tuple[tuple[Axis, ...], Mixture, Attributes]:
-        """The axes, of which free attributes have none and get their cells; λ by their classes; the free attributes."""
-        held = tuple(cells_of(each) if axis is None else axis for axis, each in zip(axes, self.factors, strict=True))
-        lam = Mixture(self.squares, self.choices, tuple(axis.delta for axis in held))
-        return held, lam, tuple(i for i, axis in enumerate(axes) if axis is None)
 
 
 @final
@@ -96,7 +64,7 @@ class ClassForm(Form):
 
     @classmethod
     def coupled(cls, table: Tabulated) -> ClassForm | None:
-        """The form where one attribute or two are free; None if more are, or classes or attributes are too large."""
+        """The form where one attribute is free; None if more are, or if there are too many classes or values."""
         axes, lam, free = table.split([axis_beside_total(each) for each in table.factors])
         found = Coupled.of(lam, table.factors, free)
         return found and cls(table.domain, table.blocks, table.groups, axes, lam, free, found)
@@ -376,7 +344,7 @@ def rows_of(W: Matrix, index: Array) -> Array:
     return W.T.matmat(chosen)
 
 
-def _axis(factors: AxisFactors, name: str, axis_for: AxisRule) -> Axis:
+def _axis(factors: tuple[Matrix, ...], name: str, axis_for: AxisRule) -> Axis:
     found = axis_for(factors)
     if found is None:
         raise NoClosedFormError(

@@ -1,6 +1,12 @@
 """Inverse: X_b⁻¹ for every class b of the attributes that split, on the cells of those that do not.
 
-X_b is what the measurements say about the *free* attributes in class b. If none is free, X_b is the number λ_b.
+For every combination b of classes (axis.py), what the blocks measure of the *free* attributes is one matrix,
+X_b = Σ_j θ_j² (Π_i δ_ji) G_j, and with what is asked of it, V_b, the error is
+
+    ‖W A⁺‖²_F = Σ_b tr(X_b⁻¹V_b)
+
+If no attribute is free, X_b is the number λ_b. If one is, X_b is any n × n matrix, as where blocks have bases of their
+own on it, or where all attributes are written out as one; the others then have two classes each.
 """
 
 from __future__ import annotations
@@ -13,12 +19,20 @@ from functools import cached_property
 from typing import TypeAlias, final
 
 import numpy as np
+import scipy.linalg
 
 from hdmm.base.exceptions import StrategyError
-from hdmm.matrix import Array, Matrix
+from hdmm.describe.product import Attributes
+from hdmm.matrix import Array, Dense, Matrix, gram, quadratic, to_dense, trace, trace_product
 from hdmm.strategy.mixture import SLAB_CELLS, Mixture, box_keys, quotient_sum
+from hdmm.strategy.subsets import Subsets
 
 _MAX_BOX = 1 << 28  # cells one product's variances may need at once (2 GiB)
+_MOST_NUMBERS = 1 << 26  # of the inverses of all classes together (512 MiB)
+_MOST_STEPS = 1 << 36  # Σ n³ over all classes: half a minute
+_MOST_REACH = 1 << 20  # classes that the blocks reach, repeats counted
+_SAFE = 1e-10  # least squared pivot, of a matrix with diagonal 1, at which a Cholesky factor is trusted
+_SUPPORT = 1e-11  # of tr(U)·tr(V): rounding in tr(UV) stays near 1e-15 of it
 
 Boxes: TypeAlias = Mapping[int, Array]
 """The classes of some attributes, ascending; the others are in their first class, which is Total's."""
@@ -101,3 +115,108 @@ class Scalars(Inverse):
     @cached_property
     def _all_cells(self) -> Array:
         return self.lam.values()
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Coupled(Inverse):
+    """X_b⁻¹ of the classes that blocks reach, named by the attributes not in Total's class; one attribute is free."""
+
+    attributes: int
+    free: int
+    largest: float  # squared weight
+    keys: Subsets
+    seen: Array  # X⁻¹, classes × n × n
+    unseen: Array | None  # of every class a form that is 0 for supported queries only; None if it is 0 for all
+
+    @classmethod
+    def of(cls, lam: Mixture, factors: Sequence[tuple[Matrix, ...]], free: Attributes) -> Coupled | None:
+        """The inverse for blocks whose λ on the other attributes is given; None if it is too large, or more are free.
+
+        O(classes · n³) for n values of the free attribute.
+        """
+        if len(free) != 1 or lam.reach > _MOST_REACH:
+            return None
+        keys, (i,) = lam.sparse.keys, free
+        n = factors[i][0].shape[1]
+        if len(keys) * n**2 > _MOST_NUMBERS or len(keys) * n**3 > _MOST_STEPS:
+            return None
+        X = np.zeros((len(keys), n, n))
+        for k in np.unique(lam.choices[:, i]).tolist():
+            rows, G = np.flatnonzero(lam.choices[:, i] == k), to_dense(gram(factors[i][k])).astype(np.float64)
+            weights = Mixture(lam.coefficients[rows], lam.choices[rows], lam.tables).sparse.at(keys)
+            for place in np.flatnonzero(weights).tolist():
+                X[place] += weights[place] * G
+        H, U = (np.stack(each) for each in zip(*map(_inverted, X), strict=True))
+        return cls(len(factors), i, float(lam.coefficients.max()), keys, H, U if U.any() else None)
+
+    def total(self, t: Mixture, V: Sequence[Matrix], *, supported: bool = False) -> float:
+        """O(classes · n²) products with V."""
+        asked, (v,) = t.sparse, V
+        places = self.keys.places(asked.keys)
+        needed = places[asked.values > 0]
+        if not supported and ((needed < 0).any() or self._unsupported(v, needed)):
+            return math.inf
+        here = (asked.values > 0) & (places >= 0)
+        return float(asked.values[here] @ _trace_products(self.seen[places[here]], v))
+
+    def queries(self, boxes: Boxes, W: Sequence[Matrix]) -> Array:
+        places, (w,) = self._places(boxes), W
+        found = np.zeros((len(places), w.shape[0]))
+        for k in np.flatnonzero(places >= 0).tolist():
+            found[k] = quadratic(w, Dense(_symmetric(self.seen[places[k]])))
+        return np.maximum(found, 0.0).ravel()
+
+    def pairs(self, boxes: Boxes, columns: Sequence[Pairs]) -> Array:
+        places, ((R, S, pair),) = self._places(boxes), columns
+        found = np.zeros((len(pair), len(places)))
+        for k in np.flatnonzero(places >= 0).tolist():
+            found[:, k] = np.einsum("ij,ij->j", R, self.seen[places[k]] @ S)[pair]
+        return found
+
+    def solved(self, T: Array, boxes: Boxes, sizes: Sequence[Array]) -> Array:
+        """Of one class: that of attributes of the boxes that some block totals is the second."""
+        (place,) = self._places(boxes).tolist()
+        axis = sorted((*boxes, self.free)).index(self.free)
+        return np.moveaxis(self.largest * (np.moveaxis(T, axis, -1) @ self.seen[place]), -1, axis)
+
+    def _places(self, boxes: Boxes) -> Array:
+        """Where the classes of a box stand; −1 for those that no block reaches."""
+        return self.keys.places(box_keys(boxes, self.attributes))
+
+    def _unsupported(self, V: Matrix, places: Array) -> bool:
+        if self.unseen is None:
+            return False
+        U = self.unseen[places]
+        return bool((_trace_products(U, V) > _SUPPORT * trace(V) * np.trace(U, axis1=1, axis2=2)).any())
+
+
+def _inverted(X: Array) -> tuple[Array, Array]:
+    """(a generalised inverse of X, a form on what X does not see). O(n³).
+
+    Both by X with its diagonal scaled to 1: a p-Identity with large Θ has identity rows of all magnitudes.
+    """
+    d = np.sqrt(np.maximum(X.diagonal(), 0.0))
+    d = np.where(d > 0, d, 1.0)
+    scaled = X / np.outer(d, d)
+    try:
+        L = scipy.linalg.cholesky(scaled, lower=True)
+        if len(X) == 0 or L.diagonal().min() ** 2 > _SAFE:
+            half = scipy.linalg.solve_triangular(L, np.diag(1 / d), lower=True)
+            return half.T @ half, np.zeros_like(X)
+    except scipy.linalg.LinAlgError:
+        pass
+    values, Q = scipy.linalg.eigh(scaled, driver="evd")
+    seen = values > 10 * len(X) * np.finfo(float).eps * values[-1]
+    Q /= d[:, None]
+    return (Q[:, seen] / values[seen]) @ Q[:, seen].T, Q[:, ~seen] @ Q[:, ~seen].T
+
+
+def _trace_products(K: Array, V: Matrix) -> Array:
+    """tr(K_b V) for a stack of matrices."""
+    return np.array([trace_product(Dense(_symmetric(each)), V) for each in K])
+
+
+def _symmetric(K: Array) -> Array:
+    """The symmetric part, which alone counts in traces and variances."""
+    return (K + K.T) / 2

@@ -40,6 +40,11 @@ class Form(ABC):
     closed: ClassVar[bool] = True  # whether there are formulas; without them the methods raise NoClosedFormError
     has_cells: ClassVar[bool] = True  # whether estimates come from one table of all cells that were measured
 
+    @property
+    def exact_blocks(self) -> Sequence[Block]:
+        """Blocks whose answers are known without noise, besides those that were measured."""
+        return ()
+
     @abstractmethod
     def total_variance(self, products: Sequence[Product]) -> float:
         """‖W A⁺‖²_F, weights included: the summed variance of all queries; infinite if one has no answer."""
@@ -122,13 +127,16 @@ class NoForm(Form):
     """
 
     reason: str
+    unbounded: bool = False  # nothing is known about any error, so that variances are infinite instead of refused
     closed: ClassVar[bool] = False
 
     def total_variance(self, products: Sequence[Product]) -> float:
         self._refuse()
 
     def variances(self, product: Product) -> Iterator[Array]:
-        self._refuse()
+        if not self.unbounded:
+            self._refuse()
+        yield np.full(product.queries, np.inf)
 
     def covariances(self, first: Product, rows: Array, second: Product, others: Array) -> Array:
         self._refuse()

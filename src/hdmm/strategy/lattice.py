@@ -27,7 +27,7 @@ from hdmm.strategy.error import unit_error
 from hdmm.strategy.form import NoClosedFormError
 from hdmm.strategy.strategy import Strategy
 
-T = TypeVar("T")
+T = TypeVar("T", float, Fraction)
 R = TypeVar("R")
 
 MAX_ANSWER = 2**60
@@ -110,7 +110,7 @@ class Lattice:
         """
         order = privacy.noise.order
         people = (unit or Unit()).factor(privacy.noise, signed=self.signed)
-        shares = once_each(lambda weight: Fraction(weight) ** order, self._weights)
+        shares = once_each(lambda weight: Fraction(weight) ** order, self.strategy.table.weights.tolist())
         loss = self._largest_norm(shares, order) * people
         if loss == 0:
             raise StrategyError("Every block of the strategy is 0, so it measures nothing. Give it a query.")
@@ -138,12 +138,6 @@ class Lattice:
         """Whether an entry is below 0."""
         return any(entries(A)[0] < 0 for A in self._largest)
 
-    @property
-    def _weights(self) -> list[float]:
-        """The weights of the blocks; equal ones are one object."""
-        known: dict[float, float] = {}
-        return [known.setdefault(weight, weight) for weight in self.strategy.table.weights.tolist()]
-
     @cached_property
     def _largest(self) -> dict[Matrix, int]:
         """max |Â| of every distinct factor."""
@@ -158,14 +152,15 @@ class Lattice:
 
 
 def once_each(function: Callable[[T], R], values: Sequence[T]) -> list[R]:
-    """[function(value) for value in values], called once for each object: 166,751 blocks share few scales and weights.
+    """[function(value) for value in values], called once for each number: 166,751 blocks share few scales and weights.
 
-    >>> once_each(print, ["a"] * 3)
-    a
+    >>> once_each(print, [0.5] * 3)
+    0.5
     [None, None, None]
     """
-    known = {key: function(value) for key, value in {id(value): value for value in values}.items()}
-    return [known[id(value)] for value in values]
+    keys = [value.as_integer_ratio() for value in values]  # to hash fractions takes several times as long
+    known = {key: function(value) for key, value in dict(zip(keys, values, strict=True)).items()}
+    return [known[key] for key in keys]
 
 
 def resolution(scale: Fraction, noise: Noise) -> int:

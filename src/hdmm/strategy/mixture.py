@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import TypeVar, final
 
 import numpy as np
@@ -19,6 +20,7 @@ from hdmm.base.exceptions import StrategyError
 from hdmm.describe.predicates import PredicateSet, Total
 from hdmm.describe.product import Product
 from hdmm.matrix import Array, Dense, Kron
+from hdmm.strategy.subsets import Subsets
 
 T = TypeVar("T")
 
@@ -26,7 +28,6 @@ SLAB_CELLS = 1 << 22  # cells written out at once (32 MiB); more are processed i
 _MAX_DENSE = 1 << 24  # two-class forms with more cells are summed over subsets instead
 _MAX_WALK = 1 << 34  # cells walked in slabs: minutes
 _PER_SUBSET = 64  # cells that take as long as one subset of the sparse form
-_LISTED = 8  # numbers per key: a list of all of them is then quicker than sorting the keys
 _MAX_SUBSETS = 1 << 26  # subsets written out by the sparse form (1 GiB with their keys)
 
 
@@ -131,41 +132,38 @@ class Mixture:
         whatever the size of the domain.
         """
         k, d = self.choices.shape
-        free, fixed = list[Array](), list[Array]()  # the terms by attribute: a table of both would be nearly empty
-        scale = np.ones(k)
+        single, scale = Subsets.single(d).columns, np.ones(k)
+        free, always = list[Array](), np.zeros((len(single), k), dtype=np.uint64)
         for i, table in enumerate(self.tables):
             first, second = table[0], table[1] if len(table) == 2 else np.zeros(table.shape[1])
             either, alone = (second > 0) & (first > 0), (second > 0) & (first == 0)
             column = self.choices[:, i]
             outright = np.where(either, 1.0, np.where(alone, second, first))
             free.append(np.flatnonzero(either[column]) if either.any() else np.empty(0, dtype=np.intp))
-            fixed.append(np.flatnonzero(alone[column]) if alone.any() else np.empty(0, dtype=np.intp))
+            if alone.any():
+                always[:, alone[column]] |= single[:, [i]]
             if (outright != 1).any():
                 scale *= outright[column]
-        (free_axes, sizes), (fixed_axes, always) = _by_term(free, k), _by_term(fixed, k)
+        free_axes, sizes = _by_term(free, k)
         if float(np.exp2(sizes).sum()) > _MAX_SUBSETS:
             raise StrategyError(
                 f"Marginals of up to {int(sizes.max())} out of {d} attributes reach more than {_MAX_SUBSETS:,} "
                 "subsets. Use fewer or smaller marginals."
             )
-        rows: list[Array] = []
-        keys: list[Array] = []
-        values: list[Array] = []
-        first_free, first_fixed = np.cumsum(sizes) - sizes, np.cumsum(always) - always
-        kinds = sizes * (d + 1) + always
-        for kind in np.flatnonzero(np.bincount(kinds)).tolist():
-            each = np.flatnonzero(kinds == kind)
-            size, held = divmod(kind, d + 1)
-            axes = free_axes[first_free[each][:, None] + np.arange(size)]
-            within = fixed_axes[first_fixed[each][:, None] + np.arange(held)]
+        rows, cells, values = list[Array](), list[Array](), list[Array]()
+        starts = np.cumsum(sizes) - sizes
+        for size in np.flatnonzero(np.bincount(sizes)).tolist():
+            each = np.flatnonzero(sizes == size)
+            axes = free_axes[starts[each][:, None] + np.arange(size)]
             v0, v1 = self._along(each, axes)
-            for mask in itertools.product((False, True), repeat=size):
-                take = np.array(mask, dtype=bool)
-                chosen = np.sort(np.hstack([axes[:, take], within]), axis=1) if held else axes[:, take]
-                rows.append(each)
-                keys.append(subset_keys(chosen, d))
-                values.append(scale[each] * v0[:, ~take].prod(axis=1) * v1[:, take].prod(axis=1))
-        unique, inverse = _distinct(np.concatenate(keys))
+            reached, found = [always[:, each]], [scale[each]]
+            for i in range(size):  # each attribute doubles them: without it, then with it
+                reached += [columns | single[:, axes[:, i]] for columns in reached]
+                found = [x * v0[:, i] for x in found] + [x * v1[:, i] for x in found]
+            rows += [each] * len(found)
+            cells += reached
+            values += found
+        unique, inverse = Subsets(d, np.concatenate(cells, axis=1)).distinct()
         return ListedTerms(unique, np.concatenate(rows), inverse, np.concatenate(values))
 
     def _along(self, rows: Array, axes: Array) -> tuple[Array, Array]:
@@ -175,21 +173,6 @@ class Mixture:
         widened = [table if len(table) == 2 else np.pad(table, ((0, 1), (0, 0))) for table in self.tables]
         both = np.concatenate([np.empty((2, 0)), *widened], 1)  # no attributes at all have one cell
         return both[0][places], both[1][places]
-
-
-def _distinct(keys: Array) -> tuple[Array, Array]:
-    """(the distinct keys, ascending; the place of each key among them): by a list of all numbers if these are few.
-
-    >>> [found.tolist() for found in _distinct(np.array([5, 2, 5]))]
-    [[2, 5], [1, 0, 1]]
-    """
-    most = int(keys.max(initial=0))
-    if most > _LISTED * len(keys):
-        unique, inverse = np.unique(keys, return_inverse=True)
-        return unique, inverse
-    seen = np.zeros(most + 1, dtype=bool)
-    seen[keys.astype(np.intp, copy=False)] = True
-    return np.flatnonzero(seen), (np.cumsum(seen) - 1)[keys.astype(np.intp, copy=False)]
 
 
 def _by_term(terms: Sequence[Array], count: int) -> tuple[Array, Array]:
@@ -209,7 +192,7 @@ def _by_term(terms: Sequence[Array], count: int) -> tuple[Array, Array]:
 class ListedTerms:
     """Numbers on pairs of a term and a cell, cells named as in SparseCells; keys ascend."""
 
-    keys: Array
+    keys: Subsets
     terms: Array
     cells: Array
     values: Array
@@ -228,13 +211,13 @@ class ListedTerms:
 class SparseCells:
     """Values on cells, which are named by the subset of attributes in their second class; 0 on all other cells."""
 
-    keys: Array
+    keys: Subsets
     values: Array
 
-    def at(self, keys: Array) -> Array:
+    def at(self, keys: Subsets) -> Array:
         """The values at the keys, 0 if there is none. O(log) per key."""
-        place = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
-        return np.where(self.keys[place] == keys, self.values[place], 0.0)
+        places = self.keys.places(keys)
+        return np.where(places >= 0, self.values[places], 0.0)
 
 
 def tabulate(rows: Sequence[tuple[tuple[int, T], ...]], defaults: Sequence[T]) -> tuple[Array, list[tuple[T, ...]]]:
@@ -246,11 +229,9 @@ def tabulate(rows: Sequence[tuple[tuple[int, T], ...]], defaults: Sequence[T]) -
     >>> choices.tolist(), factors
     ([[0, 1], [1, 0]], [('I', 'T'), ('I', 'T')])
     """
-    held = [pair for row in rows for pair in row]
-    numbers: dict[tuple[int, T], int] = {}
-    known = {id(pair): numbers.setdefault(pair, len(numbers)) for pair in {id(pair): pair for pair in held}.values()}
-    starts = np.cumsum([0, *map(len, rows)])
-    return tabulate_numbers(starts, np.array([known[id(pair)] for pair in held], dtype=np.int64), numbers, defaults)
+    distinct: dict[tuple[int, T], int] = {}
+    numbers = np.array([distinct.setdefault(pair, len(distinct)) for row in rows for pair in row], dtype=np.int64)
+    return tabulate_numbers(np.cumsum([0, *map(len, rows)]), numbers, distinct, defaults)
 
 
 def tabulate_numbers(
@@ -274,17 +255,19 @@ def tabulate_numbers(
 
 
 def tabulated(products: Sequence[Product], d: int) -> tuple[Array, list[tuple[PredicateSet, ...]]]:
-    """`tabulate` of products over d attributes, Total being the default; kept for the last few that it was asked of.
+    """`tabulate` of products over d attributes, Total being the default; kept for the last two that it was asked of.
 
-    One selection asks for the same half million pairs several times.
+    One selection asks for the same half million pairs several times, which take 0.1 s each time.
     """
-    return _tabulated(_Same(products), d)
-
-
-@lru_cache(maxsize=2)
-def _tabulated(products: _Same, d: int) -> tuple[Array, list[tuple[PredicateSet, ...]]]:
+    for held, size, found in _TABULATED:
+        if held is products and size == d:
+            return found
     totals: list[PredicateSet] = [Total()] * d
-    return tabulate(single_factors(products.held), totals)
+    _TABULATED.append((products, d, tabulate(single_factors(products), totals)))
+    return _TABULATED[-1][-1]
+
+
+_TABULATED = deque[tuple[Sequence[Product], int, tuple[Array, list[tuple[PredicateSet, ...]]]]](maxlen=2)
 
 
 def single_factors(products: Iterable[Product]) -> list[tuple[tuple[int, PredicateSet], ...]]:
@@ -296,65 +279,18 @@ def single_factors(products: Iterable[Product]) -> list[tuple[tuple[int, Predica
     return [product.factors for product in products]
 
 
-class _Same:
-    """A key of a cache that is equal to itself only, and as quick to compare however many products it holds."""
-
-    __slots__ = ("held",)
-
-    def __init__(self, held: Sequence[Product]) -> None:
-        self.held = held
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.held is other.held
-
-    def __hash__(self) -> int:
-        return id(self.held)
-
-
-def subset_keys(axes: Array, d: int) -> Array:
-    """One number per row, which differs for different ascending axes: digits in base d + 1.
-
-    >>> subset_keys(np.array([[0, 2], [1, 2]]), 3).tolist()
-    [7, 11]
-    """
-    count, size = axes.shape
-    exact = object if (d + 1) ** size >= 2**63 else np.int64
-    key = np.zeros(count, dtype=exact)
-    for column in axes.T:
-        key = key * (d + 1) + (column.astype(exact) + 1)
-    return key
-
-
-def key_axes(keys: Array, d: int) -> Iterator[tuple[Array, Array]]:
-    """(places among the keys, axes) of the subsets of each size, as `subset_keys` has them; keys ascend.
-
-    >>> [(places.tolist(), axes.tolist()) for places, axes in key_axes(np.array([0, 7, 11]), 3)]
-    [([0], [[]]), ([1, 2], [[0, 2], [1, 2]])]
-    """
-    size, start = 0, 0
-    while start < len(keys):
-        stop = int(np.searchsorted(keys, (d + 1) ** size))
-        if stop > start:
-            digits, axes = keys[start:stop], np.empty((stop - start, size), dtype=np.int64)
-            for column in range(size - 1, -1, -1):
-                axes[:, column] = digits % (d + 1) - 1
-                digits = digits // (d + 1)
-            yield np.arange(start, stop), axes
-        size, start = size + 1, stop
-
-
-def box_keys(boxes: Mapping[int, Array], d: int) -> Array:
+def box_keys(boxes: Mapping[int, Array], d: int) -> Subsets:
     """The keys of the cells of a box, in row-major order. Boxes hold classes 0 and 1; attributes left out have class 0.
 
-    >>> box_keys({2: np.array([0, 1])}, 3).tolist()
-    [0, 3]
+    >>> box_keys({0: np.array([1]), 2: np.array([0, 1])}, 3).numbers()
+    [1, 5]
     """
-    active = sum(len(box) > 1 or box[0] > 0 for box in boxes.values())
-    keys: Array = np.zeros(1, dtype=object if (d + 1) ** active >= 2**63 else np.int64)
+    single = Subsets.single(d).columns
+    columns = np.zeros((len(single), 1), dtype=np.uint64)
     for i, box in boxes.items():
-        steps = [keys * (d + 1) + (i + 1) if c else keys for c in box.tolist()]
-        keys = np.stack(steps, axis=1).ravel()
-    return keys
+        bits = box.astype(np.uint64) * single[:, [i]]
+        columns = (columns[:, :, None] | bits[:, None, :]).reshape(len(single), -1)
+    return Subsets(d, columns)
 
 
 def quotient_sum(t: Mixture, lam: Mixture, *, supported: bool = False) -> float:

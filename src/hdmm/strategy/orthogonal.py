@@ -16,6 +16,7 @@ from typing import ClassVar, final
 
 import numpy as np
 
+from hdmm.base.connected import connected
 from hdmm.base.exceptions import StrategyError
 from hdmm.describe.domain import Domain
 from hdmm.describe.predicates import PredicateSet
@@ -23,7 +24,7 @@ from hdmm.describe.product import Attributes, Product
 from hdmm.matrix import Array, Matrix, to_dense
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.form import Form
-from hdmm.strategy.subsets import subsets
+from hdmm.strategy.subsets import subset_of, subsets
 
 _NOTHING = 1e-9  # of the norm of a row: less of a total, or of what is not measured, is rounding
 _PLAIN = 1e-6  # of what irregular numbers give: far above rounding
@@ -51,7 +52,7 @@ class Orthogonal(Form):
     @classmethod
     def of(cls, domain: Domain, blocks: Sequence[Block]) -> Orthogonal | None:
         """The form of blocks on different sets of attributes, each in its residual space; None for others."""
-        if len({frozenset(block.axes) for block in blocks}) < len(blocks):
+        if len({subset_of(block.axes) for block in blocks}) < len(blocks):
             return None
         factors = {(tuple(domain.shape[i] for i in axes), A) for block in blocks for axes, A in block.factors}
         return cls(domain, blocks) if all(_sees_no_total(A, sizes) for sizes, A in factors) else None
@@ -101,7 +102,7 @@ class Orthogonal(Form):
         product do, so that the pieces of both are of the same attributes.
         """
         for b in subsets(sorted(i for axes, _ in product.sets for i in axes)):
-            block = self._by_axes.get(frozenset(b))
+            block = self._by_axes.get(subset_of(b))
             if block is None:
                 if not self._unseen(product, b):
                     yield None, []
@@ -138,8 +139,8 @@ class Orthogonal(Form):
         )
 
     @cached_property
-    def _by_axes(self) -> Mapping[frozenset[int], Block]:
-        return {frozenset(block.axes): block for block in self.blocks}
+    def _by_axes(self) -> Mapping[int, Block]:
+        return {subset_of(block.axes): block for block in self.blocks}
 
     @cached_property
     def _known(self) -> dict[object, tuple[Array, bool]]:
@@ -199,14 +200,12 @@ def _linked(
 
     A set that has no attribute in b is a part of its own. Parts with attributes come in the order of these.
     """
-    left = [({k}, set(axes) & set(b)) for k, (axes, _) in enumerate(sets)]
-    for link in links:
-        touched = [part for part in left if part[1] & set(link)]
-        if len(touched) > 1:
-            left = [part for part in left if part not in touched]
-            left.append((set().union(*(p[0] for p in touched)), set().union(*(p[1] for p in touched))))
-    ordered = sorted(left, key=lambda part: (not part[1], sorted(part[1]), sorted(part[0])))
-    return ((tuple(sorted(numbers)), tuple(sorted(axes))) for numbers, axes in ordered)
+    own = [(*(i for i in axes if i in b), -1 - k) for k, (axes, _) in enumerate(sets)]  # −1 − k stands for set k
+    parts = [
+        (tuple([-1 - x for x in reversed(part) if x < 0]), tuple([x for x in part if x >= 0]))
+        for part in connected([*own, *links])
+    ]
+    return iter(sorted(parts, key=lambda part: (not part[1], part[1], part[0])))
 
 
 def _combined(each: Sequence[tuple[Piece, Array]], counts: Sequence[int]) -> Array:

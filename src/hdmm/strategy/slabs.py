@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -11,10 +10,7 @@ from hdmm.base.cores import spread
 from hdmm.matrix import Array, Eye, Kron, Matrix
 from hdmm.strategy.blocks import BlockTable
 
-T = TypeVar("T")
-
 _SLAB = 2**16  # numbers worked on at a time: 0.5 MiB per thread, which stay in its cache
-TOGETHER = 32_768  # numbers of tables of one shape that are worked out together: half a slab, so in one thread
 
 
 def exact_answers(factors: Sequence[Matrix], x: Array) -> Array:
@@ -38,21 +34,6 @@ def exact_answers_of(table: BlockTable, order: Sequence[int], counts: Iterable[A
     for j, x in zip(order, counts, strict=True):
         found[j] = exact_answers(factors[j], x)
     return found
-
-
-def alike(items: Iterable[tuple[Hashable, int, T]], enough: int) -> Iterator[list[T]]:
-    """Items of one key together, given as (key, size, item): a batch whenever its sizes reach `enough`, then the rest.
-
-    >>> list(alike([("a", 1, "x"), ("b", 9, "y"), ("a", 1, "z")], 5))
-    [['y'], ['x', 'z']]
-    """
-    waiting: dict[Hashable, list[T]] = {}
-    for key, size, item in items:
-        batch = waiting.setdefault(key, [])
-        batch.append(item)
-        if len(batch) * size >= enough:
-            yield waiting.pop(key)
-    yield from waiting.values()
 
 
 def kron_slabs(factors: Sequence[Matrix], x: Array, dtype: type[np.int64] | type[np.float64]) -> Array:

@@ -21,12 +21,11 @@ from hdmm.matrix import Array, Eye, Matrix, Ones, Residual, column_norms, larges
 from hdmm.matrix.sensitivity import Coefficient
 from hdmm.privacy.guarantee import Noise
 from hdmm.strategy.axis import axis_of
-from hdmm.strategy.axis_groups import AxisGroups
+from hdmm.strategy.axis_groups import AxisGroups, Tabulated
 from hdmm.strategy.blocks import Block, BlockTable, sharing
-from hdmm.strategy.class_form import ClassForm, Tabulated
+from hdmm.strategy.class_form import ClassForm
 from hdmm.strategy.form import Direct, Form, NoClosedFormError, NoForm
-from hdmm.strategy.informed import SURE, Informed, needed
-from hdmm.strategy.leveled import Leveled
+from hdmm.strategy.informed import SURE, Informed, Leveled, needed
 from hdmm.strategy.mixture import SLAB_CELLS
 from hdmm.strategy.orthogonal import Orthogonal
 from hdmm.strategy.subsets import subsets
@@ -205,7 +204,7 @@ def form_of(strategy: Strategy, precisions: Sequence[float] | None = None) -> Fo
     Informed beside known counts; Direct without inference; Orthogonal if factors on several attributes see no totals,
     with one block per set of attributes. Otherwise a ClassForm: for one product, for two, and for any number whose
     factors diagonalise together on each attribute (marginals, marginals over bases, hierarchies of nested splits);
-    where they do on all attributes but one or two; for trees of squares; and on up to 4096 cells. Beyond, NoForm.
+    where they do on all attributes but one; for trees of squares; and on up to 4096 cells. Beyond, NoForm.
 
     >>> len(form_of(Strategy.identity(Domain({"x": 2}))).axes)
     1
@@ -273,7 +272,7 @@ def _informed(strategy: Strategy) -> Informed:
 
 
 def _leveled(strategy: Strategy) -> Informed | None:
-    """The diagonal form of a strategy that knows groups of values, if its attributes have a base each (leveled.py)."""
+    """The diagonal form of a strategy that knows groups of values, if its attributes have a base each (`Leveled`)."""
     domain, table, own = strategy.domain, sharing(strategy.table), dict[int, list[Matrix]]()
     if not strategy.groups.trivial:
         return None
@@ -357,8 +356,9 @@ def _dot(coefficients: Sequence[Coefficient], norms: Sequence[int | float]) -> C
     """Σ coefficient·norm; exact unless a coefficient is a float."""
     if any(isinstance(c, float) for c in coefficients):
         return math.fsum(float(c) * norm for c, norm in zip(coefficients, norms, strict=True))
-    counted = Counter(zip(coefficients, norms, strict=True))
-    return sum((c * norm * times for (c, norm), times in counted.items()), start=0)
+    ratios = [c.as_integer_ratio() for c in coefficients]  # to hash fractions takes several times as long
+    numbers, counted = dict(zip(ratios, coefficients, strict=True)), Counter(zip(ratios, norms, strict=True))
+    return sum((numbers[ratio] * norm * times for (ratio, norm), times in counted.items()), start=0)
 
 
 def _exact(weight: float) -> int | float:

@@ -1,9 +1,11 @@
-"""Sums over subsets of attributes: the information that measured marginals give about eigenspaces.
+"""Subsets of attributes, and sums over them: the information that measured marginals give about eigenspaces.
 
-A subset of attributes is an integer with bit i for attribute i. Measuring the marginal on a gives the information
-γ_{a∖b} about the eigenspace b ⊆ a (the complement of the total on the attributes of b, the total on the others) and
-none about other eigenspaces, where γ_x = Π_{i∈x} γ_i and γ_i = 1/c_i (1/n for the identity). Total is the unit, so that
-products over many attributes neither overflow nor underflow.
+A subset of attributes is an integer with bit i for attribute i, and `Subsets` holds many of them. An ascending tuple of
+attributes says in addition which axes an array has (`subsets` lists such tuples, and `members` makes one).
+
+Measuring the marginal on a gives the information γ_{a∖b} about the eigenspace b ⊆ a (the complement of the total on the
+attributes of b, the total on the others) and none about other eigenspaces, where γ_x = Π_{i∈x} γ_i and γ_i = 1/c_i
+(1/n for the identity). Total is the unit, so that products over many attributes neither overflow nor underflow.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import final
 
 import numpy as np
@@ -138,7 +141,7 @@ class Incidences:
     @classmethod
     def of(cls, eigenspaces: Sequence[int], subsets: Sequence[int], d: int) -> Incidences:
         """By a product of memberships if the table is small, else by listing the subsets of each: O(Σ_a 2^|a|)."""
-        inside, outside = membership(eigenspaces, d), membership(subsets, d)
+        inside, outside = (Subsets.of(each, d).membership().astype(np.float64) for each in (eigenspaces, subsets))
         if len(eigenspaces) * len(subsets) <= _DENSE:
             return cls(inside, outside, *np.nonzero(inside @ outside.T == inside.sum(axis=1)[:, None]))
         place = {b: j for j, b in enumerate(eigenspaces)}
@@ -161,16 +164,92 @@ class Incidences:
         return Listed(table)
 
 
-def membership(subsets: Sequence[int], d: int) -> Array:
-    """One 0/1 row per subset, which marks those of the d attributes that it holds.
+@final
+@dataclass(frozen=True, eq=False)
+class Subsets:
+    """Many subsets of d attributes: attribute i of subset k is bit i mod 64 of columns[i // 64, k].
 
-    >>> membership([5], 3)
-    array([[1., 0., 1.]])
+    >>> found = Subsets.of([5, 6, 5], 3)
+    >>> found.numbers(), found.membership()[1].tolist()
+    ([5, 6, 5], [False, True, True])
+    >>> found.distinct()[0].numbers(), found.distinct()[1].tolist()
+    ([5, 6], [0, 1, 0])
     """
-    width = (d + 7) // 8
-    data = b"".join(int(s).to_bytes(width, "little") for s in subsets)
-    octets = np.frombuffer(data, dtype=np.uint8).reshape(len(subsets), width)
-    return np.unpackbits(octets, axis=1, bitorder="little", count=d).astype(np.float64)
+
+    d: int
+    columns: Array
+
+    @classmethod
+    def of(cls, subsets: Sequence[int], d: int) -> Subsets:
+        """Those that are given as integers."""
+        data = b"".join([int(s).to_bytes(8 * _width(d), "little") for s in subsets])
+        words = np.frombuffer(data, dtype="<u8").reshape(len(subsets), _width(d))
+        return cls(d, np.ascontiguousarray(words.T, dtype=np.uint64))
+
+    @classmethod
+    def single(cls, d: int) -> Subsets:
+        """The subsets of one attribute each, {i} in place i."""
+        i = np.arange(d)
+        columns = np.zeros((_width(d), d), dtype=np.uint64)
+        columns[i // 64, i] = np.uint64(1) << (i % 64).astype(np.uint64)
+        return cls(d, columns)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Subsets]) -> Subsets:
+        """All subsets of the parts, one part after the other."""
+        return cls(parts[0].d, np.concatenate([part.columns for part in parts], axis=1))
+
+    def __len__(self) -> int:
+        return self.columns.shape[1]
+
+    def __getitem__(self, places: Array) -> Subsets:
+        return Subsets(self.d, self.columns[:, places])
+
+    def numbers(self) -> list[int]:
+        """Each as an integer."""
+        return [sum(word << 64 * k for k, word in enumerate(words)) for words in self.columns.T.tolist()]
+
+    def membership(self) -> Array:
+        """Whether each holds each attribute: one row per subset."""
+        octets = np.ascontiguousarray(self.columns.T, dtype="<u8").view(np.uint8)
+        return np.unpackbits(octets, axis=1, bitorder="little", count=self.d).view(np.bool_)
+
+    @cached_property
+    def by_size(self) -> tuple[tuple[Array, Array], ...]:
+        """(places, attributes of each, ascending) of the subsets of each size, the smallest first."""
+        held = self.membership()
+        sizes = held.sum(axis=1)
+        places = [np.flatnonzero(sizes == size) for size in np.flatnonzero(np.bincount(sizes)).tolist()]
+        return tuple([(each, np.nonzero(held[each])[1].reshape(len(each), -1)) for each in places])
+
+    def distinct(self) -> tuple[Subsets, Array]:
+        """(each once, ascending as numbers; the place of every subset among them)."""
+        order = np.lexsort(self.columns)
+        ordered = self.columns[:, order]
+        is_first = np.ones(len(order), dtype=bool)
+        is_first[1:] = np.logical_or.reduce([column[1:] != column[:-1] for column in ordered])
+        places = np.empty(len(order), dtype=np.intp)
+        places[order] = np.cumsum(is_first) - 1
+        return Subsets(self.d, ordered[:, is_first]), places
+
+    def places(self, others: Subsets) -> Array:
+        """Where others stand among these, which ascend as numbers; −1 for those that do not. O(log) each."""
+        if not len(self):
+            return np.full(len(others), -1)
+        found = np.minimum(np.searchsorted(self._comparable, others._comparable), len(self) - 1)
+        return np.where(self._comparable[found] == others._comparable, found, -1)
+
+    @cached_property
+    def _comparable(self) -> Array:
+        """One value for each, in the order of the numbers."""
+        if len(self.columns) == 1:
+            return self.columns[0]
+        words = np.ascontiguousarray(self.columns[::-1].T, dtype=">u8")
+        return words.view(f"S{words.itemsize * words.shape[1]}")[:, 0]
+
+
+def _width(d: int) -> int:
+    return max(1, -(-d // 64))
 
 
 def submasks(a: int) -> Iterator[int]:

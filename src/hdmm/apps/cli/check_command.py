@@ -12,6 +12,8 @@ from hdmm.apps.cli.options import FILE, SpecOverrides, common, specified
 from hdmm.apps.cli.output import ERROR, Output, failed, printable, refuse, warn
 from hdmm.apps.facts import budget_facts, spec_facts
 from hdmm.base.exceptions import BudgetError, HdmmError
+from hdmm.base.hints import first_of
+from hdmm.base.numbers import many
 from hdmm.data import Data
 from hdmm.data.inspect import Look, Misses, look
 from hdmm.data.records import doubtful_types, read_files
@@ -31,7 +33,7 @@ _NOT_PRIVATE = (
 _RULE_WORDS = {"drop": "dropped", "other": "counted as other"}
 _MOST_LABELS_SHOWN = 10
 _MOST_FILES_SHOWN = 20
-_MOST_FILES = 1000  # of those that programs are told
+_MOST_FILES = 1000  # in JSON
 
 
 @click.command()
@@ -104,8 +106,8 @@ def _files_lines(files: Sequence[Path]) -> list[str]:
     if not files:
         return []
     more = [f"  … and {len(files) - _MOST_FILES_SHOWN:,} more"] if len(files) > _MOST_FILES_SHOWN else []
-    count = "1 file" if len(files) == 1 else f"{len(files):,} files"
-    return [f"A release reads {count}:", *(f"  {printable(str(file))}" for file in files[:_MOST_FILES_SHOWN]), *more]
+    shown = (f"  {printable(str(file))}" for file in files[:_MOST_FILES_SHOWN])
+    return [f"A release reads {many(len(files), 'file')}:", *shown, *more]
 
 
 def _refuse_to_look(out: Output, *, looks: bool, yes: bool) -> None:
@@ -175,14 +177,9 @@ def _facts(found: Look) -> dict[str, object]:
 
 
 def _unmatched(misses: Misses) -> list[str]:
-    shown = ", ".join(map(repr, misses.unmatched[:_MOST_LABELS_SHOWN]))
-    more = (
-        f" and {len(misses.unmatched) - _MOST_LABELS_SHOWN:,} more"
-        if len(misses.unmatched) > _MOST_LABELS_SHOWN
-        else ""
-    )
-    lines = [f"No row has these labels of {misses.attribute!r}: {shown}{more}."]
+    shown = first_of(list(map(repr, misses.unmatched)), _MOST_LABELS_SHOWN)
+    lines = [f"No row has these labels of {misses.attribute!r}: {shown}."]
     if misses.nearly:
-        pairs = ", ".join(f"{text!r} for {label!r}" for label, text in misses.nearly[:_MOST_LABELS_SHOWN])
+        pairs = first_of([f"{text!r} for {label!r}" for label, text in misses.nearly], _MOST_LABELS_SHOWN)
         lines.append(f"  The data has {pairs}: text is compared exactly, case and spaces included.")
     return lines

@@ -49,8 +49,9 @@ _VALUES = "M|F, 0..114, 0..100/5 (in steps), bins 0|10|50, or true|false"
 )
 @click.option("--table", help="The table of the database, or the resource of the package, that --from names.")
 @click.option("--suggest-from-data", "data", type=FILE, help="Read a file of data for a first draft. NOT PRIVATE.")
+@click.option("--rows", is_flag=True, help="Ask for the tables that synthetic rows are made from (hdmm rows).")
 @common
-def init(spec: Path, dictionary: str | None, table: str | None, data: Path | None, out: Output) -> None:
+def init(spec: Path, dictionary: str | None, table: str | None, data: Path | None, *, rows: bool, out: Output) -> None:
     """Write a commented specification to start from, and its schema for editors. Asks for values in a terminal."""
     if dictionary is not None and data is not None:
         raise click.UsageError("Give --from or --suggest-from-data, not both.")
@@ -60,16 +61,16 @@ def init(spec: Path, dictionary: str | None, table: str | None, data: Path | Non
     notes: list[str] = []
     if data is not None:
         warn(_WARNING)
-        text, notes = from_data(data, spec)
+        text, notes = from_data(data, spec, rows=rows)
     elif dictionary is not None:
         columns, start = described_by(dictionary, table, spec)
-        text = from_columns(_ask_values(columns, out) if asks else columns, start)
+        text = from_columns(_ask_values(columns, out) if asks else columns, replace(start, rows=rows))
     elif asks:
         refuse_existing(spec)
-        columns, start = _ask_start(out)
+        columns, start = _ask_start(out, rows=rows)
         text = from_columns(columns, start)
     else:
-        text = template()
+        text = template(rows=rows)
     for note in notes:
         warn(note)
     schema = write_new(spec, text)
@@ -83,7 +84,7 @@ def schema() -> None:
     click.echo(schema_text(), nl=False)
 
 
-def _ask_start(out: Output) -> tuple[list[DescribedColumn], FirstChoices]:
+def _ask_start(out: Output, *, rows: bool) -> tuple[list[DescribedColumn], FirstChoices]:
     """What a specification is to say, asked from its beginning. Nothing is read."""
     out.say(
         "Answer from public knowledge, never from the data: that a value occurs already says something about a person.",
@@ -101,7 +102,8 @@ def _ask_start(out: Output) -> tuple[list[DescribedColumn], FirstChoices]:
         values = _answer(f"Values of {name}", lambda text, name=name: _values(name, text), out)
         if values is not None:
             columns.append(DescribedColumn(name, values))
-    return columns, FirstChoices(without_password(source, hidden=""), None, dataset, _ask_tables(columns, out))
+    tables = () if rows else _ask_tables(columns, out)
+    return columns, FirstChoices(without_password(source, hidden=""), None, dataset, tables, rows=rows)
 
 
 def _ask_values(columns: Sequence[DescribedColumn], out: Output) -> list[DescribedColumn]:
@@ -158,7 +160,7 @@ def _values(name: str, text: str) -> Values:
     else:
         found = written_values("integers" if ".." in text else "labels", text)
     if found is None:
-        raise DomainError(f"{text[:60]!r} is no list of values. Write {_VALUES}.")
+        raise DomainError(f"{text[:60]!r} is not a list of values. Write {_VALUES}.")
     Domain({name: found})
     return found
 

@@ -12,9 +12,9 @@ import click
 from hdmm.apps.cli.options import FILE, SpecOverrides, by_name, common, specified
 from hdmm.apps.cli.output import INTERRUPTED, Output, number
 from hdmm.apps.facts import forecast_facts, spec_facts
-from hdmm.base.hints import decimal_point
+from hdmm.base.hints import decimal_point, first_of
 from hdmm.engines import Device, gpu
-from hdmm.privacy.guarantee import ZCDP, ApproxDP, PureDP, error_factor, scaled, short_name
+from hdmm.privacy.guarantee import ZCDP, ApproxDP, GaussianDP, Privacy, PureDP, error_factor, scaled, short_name
 from hdmm.publication.forecast import as_measured
 from hdmm.publication.outlook import (
     DELTA,
@@ -29,11 +29,11 @@ from hdmm.publication.outlook import (
     together,
 )
 from hdmm.publication.planning import Planned, make_plan
+from hdmm.publication.protection import best_guess, shown_guess
 from hdmm.publication.published import open_published
 from hdmm.publication.spec import Spec
 
 _TIMES = (Fraction(1, 4), Fraction(1, 2), Fraction(1), Fraction(2), Fraction(4))  # other budgets
-_MOST_NAMED = 8  # tables in one line
 
 
 def _targets(_: click.Context, __: click.Parameter, given: Sequence[str]) -> dict[str, float]:
@@ -49,7 +49,7 @@ def _margin(name: str, margin: str) -> float:
         value = math.nan
     if not 0 < value < math.inf:
         advice = decimal_point(margin) or " Give a number above 0, as in P12=50."
-        raise click.BadParameter(f"{name}={margin}: {margin!r} is no margin of error.{advice}")
+        raise click.BadParameter(f"{name}={margin}: {margin!r} is not a margin of error.{advice}")
     return value
 
 
@@ -105,12 +105,12 @@ def plan(
         made = make_plan(found, force=force, trial=bool(targets), progress=None if out.speaks else False, engine=engine)
         interrupted = made.interrupted
         if not out.quiet:
-            _tell(found, made, out, verbose=verbose)
+            _show(found, made, out, verbose=verbose)
     if interrupted:
         raise click.exceptions.Exit(INTERRUPTED)
 
 
-def _tell(spec: Spec, made: Planned, out: Output, *, verbose: bool) -> None:
+def _show(spec: Spec, made: Planned, out: Output, *, verbose: bool) -> None:
     chosen, found = made.plan, outlook(spec, made.plan)
     tables, least = found.tables, found.least
     _say_margins(spec, tables, out)
@@ -180,24 +180,20 @@ def _ratio_lines(tables: Sequence[TableOutlook]) -> list[str]:
     lines: list[str] = []
     if binned:
         lines.append(
-            f"{_named(binned)}: of some values only the bin is known, so that the margins of their sums and means are "
-            "of the noise alone. The release also has intervals that cover noise and bins."
+            f"{first_of(binned)}: of some values only the bin is known, so that the margins of their sums and means "
+            "are of the noise alone. The release also has intervals that cover noise and bins."
         )
     if assumed:
         lines.append(
-            f"{_named(assumed)}: the margins of means and percentages depend on the data. These are at counts as "
+            f"{first_of(assumed)}: the margins of means and percentages depend on the data. These are at counts as "
             "`expected` says, with all values equally common."
         )
     if left_out:
         lines.append(
-            f"{_named(left_out)}: the margins of means, percentages and quantiles depend on the data. For those of a "
+            f"{first_of(left_out)}: the margins of means, percentages and quantiles depend on the data. For those of a "
             "table of one mean or percentage, give it `expected`, a typical count."
         )
     return lines
-
-
-def _named(names: Sequence[str]) -> str:
-    return ", ".join(names[:_MOST_NAMED]) + " …" * (len(names) > _MOST_NAMED)
 
 
 def _say_budgets(spec: Spec, tables: Sequence[TableOutlook], out: Output) -> list[dict[str, object]]:
@@ -226,28 +222,43 @@ def _least_lines(spec: Spec, tables: Sequence[TableOutlook], least: LeastBudget 
     return [
         *lines,
         f"The declared {declared} does not reach them: it is {share:.1%} of that.",
-        f"Too wide: {_named(missed)}.",
+        f"Too wide: {first_of(missed)}.",
     ]
 
 
 def _say_others(spec: Spec, others: Sequence[OtherNoise], out: Output) -> None:
+    here, right = spec.privacy, shown_guess(best_guess(spec.privacy))
     out.table(
         "Other guarantees",
-        ["guarantee", "noise", "margins of error"],
+        ["guarantee", "noise", "margins of error", "a guess\nis right"],
         [
-            [short_name(spec.privacy), spec.privacy.noise.value, "as above"],
-            *([short_name(o.privacy), o.privacy.noise.value, f"{o.times:.3g} times these"] for o in others),
+            [short_name(here), here.noise.value, "as above", right],
+            *([short_name(o.privacy), o.privacy.noise.value, _times(o), shown_guess(o.guess)] for o in others),
         ],
         texts=2,
     )
-    quick = "Estimated from a quick search; a full search may do better."
-    match spec.privacy:
+    equal = short_name(others[-1].privacy)
+    out.say("Estimated from a quick search; a full search may do better.", _numbers_compared(here))
+    out.say(
+        f"{equal} protects as much as {short_name(here)}: a guess, at even odds,",
+        f"whether the data differs by {spec.unit},",
+        f"from all that is published, is right with a probability of at most {right}.",
+    )
+
+
+def _times(other: OtherNoise) -> str:
+    return f"{other.times:.3g} times these"
+
+
+def _numbers_compared(privacy: Privacy) -> str:
+    """What the other guarantees with the same numbers promise."""
+    match privacy:
         case PureDP():
-            out.say(quick, "(ε, δ) fails with a probability of at most δ; ρ = ε²/2 is what pure ε implies.")
+            return "(ε, δ) fails with a probability of at most δ; ρ = ε²/2 is what pure ε implies."
         case ApproxDP():
-            out.say(quick, "Pure ε has no δ, and promises more.")
-        case ZCDP():
-            out.say(quick, f"This ρ implies that ε at δ = {float(DELTA):g}; pure ε promises more.")
+            return "Pure ε has no δ, and promises more."
+        case ZCDP() | GaussianDP():
+            return f"This noise has the first of these ε at δ = {float(DELTA):g}; pure ε promises more."
 
 
 def _outcome(spec: Spec, made: Planned) -> list[str]:

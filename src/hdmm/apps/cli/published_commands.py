@@ -1,4 +1,4 @@
-"""The commands that read what was published, and spend nothing: query, show, diff and report."""
+"""The commands that read what was published, and spend nothing: query, show, rows, diff and report."""
 
 from __future__ import annotations
 
@@ -14,21 +14,23 @@ from hdmm.answers.margins import GOOD
 from hdmm.answers.table import BINNED, Table
 from hdmm.apps.cli.options import FILE, ConfidenceLevel, SpecOverrides, common, specified
 from hdmm.apps.cli.output import Output, number, printable
+from hdmm.apps.facts import named
+from hdmm.base.hints import first_of
+from hdmm.base.numbers import many
 from hdmm.publication.files import RELIABILITY_COLUMNS, number_columns, write_csv
 from hdmm.publication.metadata import COUNTS
 from hdmm.publication.publish import rewrite_report
 from hdmm.publication.published import (
     Difference,
     Published,
-    TableDifference,
     asked_tables,
     difference,
     open_published,
     shown_table,
 )
 from hdmm.publication.report.rows_shown import ShownRow
-
-_MOST_NAMED = 20  # tables in one line
+from hdmm.publication.row_files import FOLDER as ROWS_FOLDER
+from hdmm.publication.row_files import check_rows_folder, require_paid, write_rows
 
 
 @click.command()
@@ -90,14 +92,14 @@ def _print(found: Published, tables: Sequence[Table], rows: int, out: Output, *,
 def _say_table(table: Table, most: int, out: Output) -> None:
     if not out.speaks:
         return
-    header = [*table.attributes, "biased estimate" if table.biased else "estimate", "±", "from", "to"]
+    header = [*map(printable, table.heads), "biased estimate" if table.biased else "estimate", "±", "from", "to"]
     header += ["from,\nwith bins", "to,\nwith bins"] if table.bins is not None else []
     lines: list[list[str]] = []
     for printed in islice(table.printed(), most):
         row, words = ShownRow.of(printed), map(printable, printed.labels)
         numbers = row.estimate, row.margin.removeprefix("± "), row.lower, row.upper
         lines.append([*words, *numbers, *((row.bins or ("", "")) if table.bins is not None else ()), row.grade])
-    title = f"{table.name}: {len(table):,} row{'s' * (len(table) != 1)}, intervals of {100 * table.level:g} %"
+    title = f"{table.name}: {many(len(table), 'row')}, intervals of {100 * table.level:g} %"
     out.table(title, [*header, "reliability"], lines, texts=len(table.attributes))
     if len(table) > most:
         out.say(f"… {len(table) - most:,} more rows; --rows shows more of them, --csv all.")
@@ -137,6 +139,45 @@ def _table_facts(table: Table) -> dict[str, object]:
 
 
 @click.command()
+@click.argument("folder", type=FILE)
+@click.option("--count", type=int, help="How many rows; otherwise as many as the release counts.")
+@click.option("--by", metavar="COLUMN,…", help="Columns whose table the rows have exactly, such as district,sex.")
+@click.option("--output", type=FILE, help="The folder to write; otherwise rows in FOLDER.")
+@click.option("--force", is_flag=True, help="Replace the rows that are there.")
+@common
+def rows(folder: Path, count: int | None, by: str | None, output: Path | None, *, force: bool, out: Output) -> None:
+    """Make synthetic rows whose tables are near those of a release: Parquet, CSV, and a page about them.
+
+    Reads only what was published, spends nothing.
+    """
+    found, target = open_published(folder), output or folder / ROWS_FOLDER
+    require_paid(found.release)
+    check_rows_folder(target, force=force)
+    names = [name.strip() for name in by.split(",")] if by else []
+    made = found.release.rows(count, by=names, impossible=found.impossible)
+    write_rows(found, made, target, force=force)
+    typical = max((near.typical for near in made.closeness), default=0.0)
+    out.say(
+        f"{len(made):,} rows of {len(made.columns)} columns are in {target}: rows.parquet and rows.csv, and about.html "
+        "on what they are good for.",
+        f"No row is a person. They are up to {typical:.1f} standard deviations from what was measured (1 is typical of "
+        "the truth), and nothing was spent.",
+    )
+    out.result(
+        {
+            **_facts(found),
+            "rows": len(made),
+            "columns": [column.name for column in made.columns],
+            "output": target,
+            "closeness": [
+                {"measured": near.attributes, "numbers": near.numbers, "typical": near.typical, "largest": near.largest}
+                for near in made.closeness
+            ],
+        }
+    )
+
+
+@click.command()
 @click.argument("first", type=FILE)
 @click.argument("second", type=FILE)
 @click.option("--level", type=ConfidenceLevel(), help="The confidence level of margins; otherwise as published.")
@@ -154,20 +195,14 @@ def diff(first: Path, second: Path, level: float | None, rows: int, out: Output)
         out.say(f"Both are of one dataset, and together they spend {found.together}.")
     for folder, names in ((first, found.only_first), (second, found.only_second)):
         if names:
-            more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
-            out.say(f"Only in {folder}: {', '.join(names[:_MOST_NAMED])}{more}.", style="yellow")
+            out.say(f"Only in {folder}: {first_of(names)}.", style="yellow")
     _say_tables(found, out)
     _say_differences(found, rows, out)
     out.result(
         {
             "first": _paid_facts(one),
             "second": _paid_facts(two),
-            "relation": found.relation,
-            "level": found.level,
-            "together": found.together,
-            "only_first": found.only_first,
-            "only_second": found.only_second,
-            "tables": [_difference_facts(table) for table in found.tables],
+            **named(found, "relation", "level", "together", "only_first", "only_second", "tables"),
         }
     )
 
@@ -202,7 +237,7 @@ def _say_tables(found: Difference, out: Output) -> None:
     columns = ["table", "rows\ncompared", "beyond\nthe margin", *["by chance\nat most"] * chance, "rows in\none only"]
     rows = [
         [
-            table.name,
+            table.table,
             f"{table.rows:,}",
             "other columns" if table.columns_differ else f"{len(table.differing):,}",
             *([number((1 - found.level) * table.rows)] if chance else []),
@@ -223,7 +258,7 @@ def _say_differences(found: Difference, most: int, out: Output) -> None:
     every.sort(key=lambda pair: pair[1].excess, reverse=True)
     lines = [
         [
-            table.name,
+            table.table,
             printable(", ".join("" if label is None else label for label in row.labels)),
             f"{row.first:,.1f}",
             f"{row.second:,.1f}",
@@ -244,26 +279,6 @@ def _paid_facts(published: Published) -> dict[str, object]:
         "privacy": published.release.privacy,
         "dataset": None if receipt is None else receipt.dataset,
         "record": None if receipt is None else receipt.sequence,
-    }
-
-
-def _difference_facts(table: TableDifference) -> dict[str, object]:
-    return {
-        "table": table.name,
-        "columns_differ": table.columns_differ,
-        "rows": table.rows,
-        "only_first": table.only_first,
-        "only_second": table.only_second,
-        "without_margin": table.without_margin,
-        "differing": [
-            {
-                "labels": row.labels,
-                "first": row.first,
-                "second": row.second,
-                "margin": row.margin if math.isfinite(row.margin) else None,
-            }
-            for row in table.differing
-        ],
     }
 
 

@@ -13,13 +13,16 @@ from hdmm.apps.cli.options import FILE, SpecOverrides, common, confirm, specifie
 from hdmm.apps.cli.output import Output, warn
 from hdmm.apps.facts import budget_facts, forecast_facts, spec_facts
 from hdmm.base.exceptions import BudgetError, FileError, HdmmError, Interrupted
+from hdmm.base.numbers import many
 from hdmm.base.signals import ending_as_interrupt
 from hdmm.engines import Device, Workers, dask, gpu
 from hdmm.privacy.names import shown_name
 from hdmm.publication.budget import Budget, budget_of, budgets_in, check_payable, converted, cost, raisable, raise_cap
+from hdmm.publication.files import format_names
 from hdmm.publication.planning import plan_for
 from hdmm.publication.preflight import Preflight, preflight, secret_warning
 from hdmm.publication.publish import Publication, publish_ready, resume
+from hdmm.publication.report.contents import listed
 from hdmm.publication.spec import Spec
 
 
@@ -73,17 +76,16 @@ def release(
             if again
             else _spent(found, out, plan_folder, yes=yes, force=force, new_dataset=new_dataset, engine=engine)
         )
-        with _telling_published(done):
-            _tell(found, done, out)
+        with _after_publishing(done):
+            _show(found, done, out)
 
 
-def _tell(found: Spec, done: Publication, out: Output) -> None:
+def _show(found: Spec, done: Publication, out: Output) -> None:
     receipt = done.release.receipt
-    count = "1 table" if len(done.tables) == 1 else f"{len(done.tables):,} tables"
     out.say(
-        f"Published {count} in {done.folder}:",
+        f"Published {many(len(done.tables), 'table')} in {done.folder}:",
         f"  {done.folder / 'report.html'}   report",
-        f"  {done.folder / 'tables'}   CSV and Parquet",
+        f"  {done.folder / 'tables'}   {listed(format_names())}",
         f"  {done.folder / 'metadata.json'}   machine-readable metadata",
         done.budget.summary,
     )
@@ -99,7 +101,7 @@ def _tell(found: Spec, done: Publication, out: Output) -> None:
 
 
 @contextmanager
-def _telling_published(done: Publication) -> Generator[None]:
+def _after_publishing(done: Publication) -> Generator[None]:
     """Say in every error that the tables are published by now."""
     published = f"The tables are published in {done.folder}."
     try:

@@ -19,7 +19,7 @@ from sqlglot.expressions.core import Expr
 
 from hdmm.apps.scaffold.dictionary import DescribedColumn, described_column
 from hdmm.base.exceptions import DataError
-from hdmm.base.hints import did_you_mean
+from hdmm.base.hints import did_you_mean, first_of
 from hdmm.base.lazy import Lazy
 from hdmm.data.engines.address import why_closed
 from hdmm.data.engines.duckdb import open_duckdb
@@ -121,7 +121,7 @@ def _chosen(place: str, tables: Sequence[str], asked: str | None) -> str:
     if asked is None and len(tables) == 1:
         return tables[0]
     hint = "" if asked is None else did_you_mean(asked, tables)
-    named = ", ".join(tables[:20]) or "none"
+    named = first_of(tables) or "none"
     what = "several tables" if asked is None else f"no table {asked!r}"
     raise DataError(f"{place} has {what}; its tables are {named}.{hint} Name one of them with --table.")
 

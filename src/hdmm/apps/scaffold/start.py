@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, final
 from hdmm.apps.scaffold.catalogue import read_duckdb_catalogue, read_postgres_catalogue
 from hdmm.apps.scaffold.dictionary import DescribedColumn, read_dictionary
 from hdmm.base.exceptions import DataError, DomainError, FileError, SqlError
+from hdmm.base.hints import first_of
 from hdmm.base.lazy import Lazy
+from hdmm.base.numbers import LEVEL
 from hdmm.data.columns import distinct
 from hdmm.data.engines.address import without_password
 from hdmm.data.sources.table_files import CsvFiles, file_source
@@ -31,7 +33,6 @@ else:
     pa = Lazy("pyarrow")
 
 _MOST_LABELS = 60
-_MOST_NAMED = 20
 _BARE = re.compile(r"[A-Za-z0-9_-]+")  # a TOML key that needs no quotes
 _WHOLE = re.compile(r"([+-]?[0-9]+)(\.0*)?")
 _MOST_TO_START = 100_000  # rows of a first specification
@@ -49,15 +50,16 @@ class FirstChoices:
     dataset: str = "people-2026"
     tables: tuple[tuple[str, ...], ...] = ()
     notes: tuple[str, ...] = ()
+    rows: bool = False  # whether the tables are to be those that synthetic rows are made from
 
 
-def template() -> str:
+def template(*, rows: bool = False) -> str:
     """A specification of an example table.
 
     >>> read_spec(template().encode(), Path("hdmm.toml")).domain.names
     ('sex', 'age')
     """
-    return _written(_EXAMPLE, FirstChoices())
+    return _written(_EXAMPLE, FirstChoices(rows=rows))
 
 
 def described_by(given: str, table: str | None, spec: Path) -> tuple[Sequence[DescribedColumn], FirstChoices]:
@@ -87,7 +89,7 @@ def from_columns(columns: Sequence[DescribedColumn], start: FirstChoices | None 
     """A specification over the columns whose values are known; the others stand in it as comments."""
     declared = {column.name: column.values for column in columns if column.values is not None}
     if not declared:
-        named = ", ".join(column.name for column in columns[:_MOST_NAMED]) or "none"
+        named = first_of([column.name for column in columns]) or "none"
         raise FileError(
             f"No column has declared values; the columns are {named}. Run hdmm init in a terminal, which asks for "
             "values, or write a data dictionary: a CSV file with the columns name, type and values."
@@ -95,7 +97,7 @@ def from_columns(columns: Sequence[DescribedColumn], start: FirstChoices | None 
     return _written(declared, start or FirstChoices(), [column for column in columns if column.values is None])
 
 
-def from_data(path: Path, spec: Path) -> tuple[str, list[str]]:
+def from_data(path: Path, spec: Path, *, rows: bool = False) -> tuple[str, list[str]]:
     """A specification over the values that a data file happens to hold, and warnings about it.
 
     This is NOT private; it is for a first draft by the keeper of the data. `spec` is the path of the specification.
@@ -124,7 +126,7 @@ def from_data(path: Path, spec: Path) -> tuple[str, list[str]]:
     if left := [name for name in names if name not in declared]:
         notes.append(f"Columns that were left out because they have too many values: {', '.join(left)}.")
     warned = ["THE DOMAIN WAS READ FROM THE DATA, WHICH IS NOT PRIVATE. Replace it with public knowledge.", *notes]
-    return _written(declared, FirstChoices(_place(path, spec), notes=tuple(warned))), notes
+    return _written(declared, FirstChoices(_place(path, spec), notes=tuple(warned), rows=rows)), notes
 
 
 def refuse_existing(path: Path) -> None:
@@ -213,13 +215,20 @@ def _written(declared: Mapping[str, Values], start: FirstChoices, undeclared: Se
         table=table,
         dataset=_quoted(start.dataset),
         domain="\n".join(lines),
-        tables="\n".join(_asked(start.tables)) if start.tables else _usual(declared),
+        tables=_tables(declared, start),
+        level=LEVEL,
     )
 
 
 def _key(name: str) -> str:
     """A name as a key of TOML; what is not printable is escaped."""
     return name if _BARE.fullmatch(name) else json.dumps(name, ensure_ascii=not name.isprintable())
+
+
+def _tables(declared: Mapping[str, Values], start: FirstChoices) -> str:
+    if start.rows:
+        return "\n".join([_SINGLES, _PAIRS][: len(declared)])
+    return "\n".join(_asked(start.tables)) if start.tables else _usual(declared)
 
 
 def _asked(tables: Sequence[tuple[str, ...]]) -> Iterator[str]:
@@ -269,7 +278,7 @@ neighbours = "add-remove"        # hides whether someone is in the data; "replac
 # One [[table]] per table: sql, or marginals (counts by every k attributes, or by listed sets of them), or ranges.
 {tables}
 [privacy]
-epsilon = "1"                    # or epsilon and delta, or rho
+epsilon = "1"                    # or epsilon and delta, or rho, or mu
 
 [ledger]
 path = "budget.db"
@@ -277,10 +286,25 @@ cap = {{ epsilon = "4" }}          # the most that may ever be spent on this dat
 
 [output]
 folder = "out"
-level = 0.95                     # confidence level of the intervals
+level = {level:<24} # confidence level of the intervals
 
 [plan]
 time_limit = 60                  # seconds to search for the best strategy
+"""
+
+_SINGLES = """\
+# These are what hdmm rows makes rows from that serve many uses. Leave out attributes that rows need not have.
+[[table]]
+name = "singles"
+title = "Counts by every attribute"
+marginals = 1
+"""
+
+_PAIRS = """\
+[[table]]
+name = "pairs"
+title = "Counts by every two attributes"
+marginals = 2
 """
 
 _USUAL = """\

@@ -52,7 +52,7 @@ class RemoveTable(StrictRecord, frozen=True, tag="remove"):
 
 
 class SetGoals(StrictRecord, frozen=True, tag="goals"):
-    """The budget (ε or ρ as exact text), and the margins of tables by name; None takes a margin away."""
+    """The budget (ε, ρ or μ as exact text), and the margins of tables by name; None takes a margin away."""
 
     budget: str | None
     margins: dict[str, float | None]
@@ -223,7 +223,7 @@ def _block(text: str) -> Item:
 def _set_goals(document: tomlkit.TOMLDocument, goals: SetGoals) -> None:
     if goals.budget is not None:
         privacy = cast(Table, document["privacy"])
-        key = "rho" if "rho" in privacy else "epsilon"
+        key = next(key for key in ("rho", "mu", "epsilon") if key in privacy)
         if str(privacy[key]) != goals.budget:
             privacy[key] = goals.budget  # in quotes, because it is exact
     for name, margin in goals.margins.items():
@@ -239,7 +239,7 @@ def _leave_objective_out(document: tomlkit.TOMLDocument) -> None:
 
 
 def decoded(body: bytes, form: Any) -> Any:
-    """A request as a record; FileError if it is none."""
+    """A request as a record; FileError if it is not one."""
     try:
         return msgspec.json.decode(body, type=form)
     except (msgspec.MsgspecError, UnicodeDecodeError):

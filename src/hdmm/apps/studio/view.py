@@ -8,6 +8,7 @@ import os
 import threading
 from bisect import bisect_right
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -20,15 +21,17 @@ from hdmm.base.exceptions import HdmmError
 from hdmm.describe.attribute import Attribute
 from hdmm.describe.numeric import Bins, Integers
 from hdmm.describe.table_query import TableQuery
-from hdmm.io.strict_json import MOST_BYTES, Json, parse
+from hdmm.io.strict_json import Json
 from hdmm.measure.plan import Plan, load_plan
-from hdmm.privacy.guarantee import ZCDP, ApproxDP, Privacy, PureDP, format_amount, short_name
-from hdmm.privacy.units import UNITS, Parameter, charge
+from hdmm.privacy.guarantee import ZCDP, ApproxDP, GaussianDP, Privacy, PureDP, format_amount, parameter, short_name
+from hdmm.privacy.spending import Parameter
+from hdmm.privacy.units import UNITS, charge
 from hdmm.publication.budget import Budget, converted, cost, unpayable
 from hdmm.publication.forecast import as_measured
+from hdmm.publication.metadata import read_metadata
 from hdmm.publication.outlook import TableOutlook, outlook, table_outlooks
 from hdmm.publication.planning import answers, suits
-from hdmm.publication.preflight import check_replaceable, purpose_of, source_name
+from hdmm.publication.preflight import check_replaceable, error_of, purpose_of, source_name
 from hdmm.publication.spec import Spec
 from hdmm.publication.unpublished import how_to_publish, in_use, is_kept
 
@@ -99,7 +102,7 @@ def _table(spec: Spec, name: str, asked: Sequence[TableQuery], text: dict[str, A
 
 def _privacy(privacy: Privacy) -> Json:
     return {
-        "symbol": "ρ" if isinstance(privacy, ZCDP) else "ε",
+        "symbol": parameter(privacy)[0][0],
         "value": format_amount(budget_number(privacy)),
         "delta": str(privacy.delta) if isinstance(privacy, ApproxDP) else None,
         "short": short_name(privacy),
@@ -109,19 +112,17 @@ def _privacy(privacy: Privacy) -> Json:
 
 
 def budget_number(privacy: Privacy) -> Fraction:
-    """The ε or ρ that a slider moves."""
-    return privacy.rho if isinstance(privacy, ZCDP) else privacy.epsilon
+    """The ε, ρ or μ that a slider moves."""
+    match privacy:
+        case PureDP(number) | ZCDP(number) | GaussianDP(number):
+            return number
+        case ApproxDP(epsilon):
+            return epsilon
 
 
 def with_budget(privacy: Privacy, text: str) -> Privacy:
-    """The same kind of guarantee with another ε or ρ; PrivacyError if the text is no exact number."""
-    match privacy:
-        case PureDP():
-            return PureDP(text)
-        case ZCDP():
-            return ZCDP(text)
-        case ApproxDP():
-            return ApproxDP(text, privacy.delta)
+    """The same kind of guarantee with another ε, ρ or μ; PrivacyError if the text is not an exact number."""
+    return ApproxDP(text, privacy.delta) if isinstance(privacy, ApproxDP) else type(privacy)(text)
 
 
 def budget_view(spec: Spec, account: Budget) -> dict[str, Json]:
@@ -163,7 +164,7 @@ def budget_step(spec: Spec, account: Budget, text: str) -> Json:
     return {
         "value": format_amount(found.amount),
         "number": float(found.amount),
-        "label": f"{'ρ' if isinstance(spec.privacy, ZCDP) else 'ε'} = {format_amount(found.amount)}",
+        "label": f"{parameter(spec.privacy)[0][0]} = {format_amount(found.amount)}",
         "factor": math.sqrt(found.variance / here.variance),
         "asked": account.shown(found.asked),
         "share": float(found.asked / account.cap),
@@ -176,7 +177,7 @@ def budget_step(spec: Spec, account: Budget, text: str) -> Json:
 class _Price:
     """What a guarantee is, does and costs."""
 
-    amount: Fraction  # ε or ρ
+    amount: Fraction  # ε, ρ or μ
     variance: Fraction  # of the noise at sensitivity 1
     asked: Fraction  # of the account
 
@@ -186,11 +187,11 @@ def _price(spec: Spec, account: Budget, text: str) -> _Price:
 
 
 @lru_cache(maxsize=4096)
-def _priced(like: Privacy, text: str, parameter: Parameter, times: int) -> _Price:
-    """The price of the same kind of guarantee with another ε or ρ. Kept, because (ε, δ) takes milliseconds."""
+def _priced(like: Privacy, text: str, counted: Parameter, times: int) -> _Price:
+    """The price of the same kind of guarantee with another number. Kept, because (ε, δ) takes milliseconds."""
     other = with_budget(like, text)
-    measured = ZCDP(other.rho) if isinstance(other, ApproxDP) else other
-    return _Price(budget_number(other), measured.variance_factor, Fraction(charge(measured, parameter, times), UNITS))
+    price = Fraction(charge(other, counted, times, gaussian=True), UNITS)
+    return _Price(budget_number(other), other.variance_factor, price)
 
 
 @final
@@ -257,37 +258,21 @@ def _state_of(spec: Spec) -> tuple[int, int, int] | None:
 
 def publication_view(spec: Spec, account: Budget) -> dict[str, Json]:
     """What the output folder holds, and what a run that was killed has left."""
-    written = _metadata(spec)
+    written: dict[str, Json] = {}
+    with suppress(HdmmError):
+        written = read_metadata(spec.output.folder) or {}
+    blocked = error_of(lambda: check_replaceable(spec, force=True))
     receipt = written.get("receipt")
     paid = receipt.get("hash") if isinstance(receipt, dict) else None
     return {
         "report": os.path.isfile(spec.output.folder / "report.html"),
         "created": written.get("created"),
         "title": written.get("title"),
-        "blocked": _blocked(spec),
+        "blocked": None if blocked is None else str(blocked),
         "running": in_use(spec),
         "kept": how_to_publish(spec) if is_kept(spec) else None,
         "lost": _lost(spec, account, paid),
     }
-
-
-def _metadata(spec: Spec) -> dict[str, Json]:
-    path = spec.output.folder / "metadata.json"
-    try:
-        with open(path, "rb") as file:
-            found = parse(file.read(MOST_BYTES), str(path))
-    except (OSError, HdmmError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _blocked(spec: Spec) -> str | None:
-    """Why the output folder is not free; None if it is, or holds only an earlier publication."""
-    try:
-        check_replaceable(spec, force=True)
-    except HdmmError as wrong:
-        return str(wrong)
-    return None
 
 
 def _lost(spec: Spec, account: Budget, paid: object) -> str | None:

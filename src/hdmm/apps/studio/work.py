@@ -60,14 +60,14 @@ class ChildRun:
         self.cancelled = False
         self._begun = threading.Event()
         self._said: dict[str, Json] = {"state": "running"}
-        heard, told = _SPAWN.Pipe(duplex=False)
+        received, sent = _SPAWN.Pipe(duplex=False)
         # Python ends a daemon with the server: a search is not worth finishing then, but what is paid for is.
         self._process = _SPAWN.Process(
-            target=_TARGETS[kind], args=(*arguments, told), daemon=kind == "plan", name=f"hdmm-{kind}"
+            target=_TARGETS[kind], args=(*arguments, sent), daemon=kind == "plan", name=f"hdmm-{kind}"
         )
         self._process.start()
-        told.close()
-        threading.Thread(target=self._listen, args=(heard,), daemon=True).start()
+        sent.close()
+        threading.Thread(target=self._listen, args=(received,), daemon=True).start()
 
     @property
     def running(self) -> bool:
@@ -90,11 +90,11 @@ class ChildRun:
             with suppress(ProcessLookupError):
                 os.kill(self._process.pid, signal.SIGINT)
 
-    def _listen(self, heard: Connection) -> None:
+    def _listen(self, received: Connection) -> None:
         said: dict[str, Json] = dict(self._said)
-        with heard, suppress(EOFError, OSError):
+        with received, suppress(EOFError, OSError):
             while said["state"] == "running":
-                said = json.loads(heard.recv_bytes())
+                said = json.loads(received.recv_bytes())
                 self._said = said
                 if not self._begun.is_set():
                     self._begun.set()
@@ -114,8 +114,8 @@ def _unheard(kind: str) -> str:
     )
 
 
-def search(file: StudioFile, digest: str, told: Connection) -> None:
-    """Plan, telling every candidate; Ctrl-C or a cancelled run ends it with the best plan so far."""
+def search(file: StudioFile, digest: str, server: Connection) -> None:
+    """Plan, and report every candidate; Ctrl-C or a cancelled run ends it with the best plan so far."""
     first = math.inf
 
     def listener(candidate: Candidate, best: Candidate) -> None:
@@ -123,22 +123,22 @@ def search(file: StudioFile, digest: str, told: Connection) -> None:
         first = candidate.error if candidate.operator == "Identity" else first
         gain = math.sqrt(first / best.error) if 0 < best.error < math.inf else 1.0
         try:
-            tell(told, state="running", start=candidate.start + 1, gain=gain)
+            send(server, state="running", start=candidate.start + 1, gain=gain)
         except OSError:  # the server is gone
             raise KeyboardInterrupt from None
 
-    with reporting(told, "Nothing was spent."):
-        tell(told, state="running", start=0, gain=1.0)
+    with reporting(server, "Nothing was spent."):
+        send(server, state="running", start=0, gain=1.0)
         with file.locked(digest) as found:
             spec = file.spec(found)
         made = make_plan(spec, progress=False, listener=listener)
-        tell(told, state="done", outcome=made.outcome, interrupted=made.interrupted, stopped=made.plan.stopped)
+        send(server, state="done", outcome=made.outcome, interrupted=made.interrupted, stopped=made.plan.stopped)
 
 
-def spend(file: StudioFile, order: ReleaseRequest, told: Connection) -> None:
+def spend(file: StudioFile, order: ReleaseRequest, server: Connection) -> None:
     """Release what was confirmed: everything that can be refused is refused, then the ledger is debited, and so on."""
     _finish_whatever_happens()
-    with reporting(told, "Look at the budget: what was debited stays charged."), file.locked(order.digest) as found:
+    with reporting(server, "Look at the budget: what was debited stays charged."), file.locked(order.digest) as found:
         spec = file.spec(found)
         _check_amount(spec, order)
         if not spec.plan.folder.exists() or not suits(plan := load_plan(spec.plan.folder), spec):
@@ -151,15 +151,15 @@ def spend(file: StudioFile, order: ReleaseRequest, told: Connection) -> None:
             )
         check_payable(spec, ready.account)
         done = publish_ready(ready, plan, new_dataset=order.new_dataset)
-        tell(told, state="done", folder=str(done.folder), tables=len(done.tables))
+        send(server, state="done", folder=str(done.folder), tables=len(done.tables))
 
 
-def publish_kept(file: StudioFile, digest: str, replace: bool, told: Connection) -> None:
+def publish_kept(file: StudioFile, digest: str, replace: bool, server: Connection) -> None:
     """Publish a release that is paid for and kept, as `hdmm release --resume` does. Spends nothing."""
     _finish_whatever_happens()
-    with reporting(told, "Nothing was spent."), file.locked(digest) as found:
+    with reporting(server, "Nothing was spent."), file.locked(digest) as found:
         done = resume(file.spec(found), force=replace)
-        tell(told, state="done", folder=str(done.folder), tables=len(done.tables))
+        send(server, state="done", folder=str(done.folder), tables=len(done.tables))
 
 
 def _finish_whatever_happens() -> None:
@@ -180,8 +180,8 @@ def _check_amount(spec: Spec, order: ReleaseRequest) -> None:
 
 
 @contextmanager
-def reporting(told: Connection, rest: str) -> Generator[None]:
-    """Tell errors in our words; of an unexpected one only its type, because its message could hold data (security O3).
+def reporting(server: Connection, rest: str) -> Generator[None]:
+    """Report errors in our words; of an unexpected one only its type: its message could hold data (security O3).
 
     If the server is gone, nobody hears them, and nothing is printed either.
     """
@@ -195,12 +195,12 @@ def reporting(told: Connection, rest: str) -> Generator[None]:
     except Exception as wrong:
         message = f"Something unexpected went wrong ({type(wrong).__name__}). {rest}"
     with suppress(OSError):
-        tell(told, state="failed", message=message)
+        send(server, state="failed", message=message)
 
 
-def tell(told: Connection, **words: Any) -> None:
+def send(server: Connection, **words: Any) -> None:
     """One message to the server, as JSON."""
-    told.send_bytes(json.dumps(words, allow_nan=False).encode())
+    server.send_bytes(json.dumps(words, allow_nan=False).encode())
 
 
 _TARGETS = {"plan": search, "release": spend, "resume": publish_kept}

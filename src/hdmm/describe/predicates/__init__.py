@@ -3,13 +3,16 @@
 A predicate set is logical: it does not depend on a domain until its matrix on n values or its labels on an attribute
 are needed. Positions are 0-based and ranges are inclusive, in the attribute's order.
 
-A new kind is a class, its name below, and its name in `hdmm/__init__.pyi`; files, workloads and the API reference
-follow from these. Its fields are what files hold, unless `hdmm.io.kinds` says otherwise.
+A new kind is a class, its name below, and its name in `hdmm/__init__.pyi`; files, workloads, charts and the API
+reference follow from these. Its fields are what files hold, unless `hdmm.io.kinds` says otherwise.
 """
 
-from hdmm.describe.predicates.derived import Shuffled, Weighted, check_weight
-from hdmm.describe.predicates.joint import DifferenceAtMost, OnCells, SumAtMost
-from hdmm.describe.predicates.listed_sets import Amounts, Groups, Sets, Vectors, as_predicates
+from hdmm.describe.predicates.derived import Shuffled, Weighted
+from hdmm.describe.predicates.derived import check_weight as check_weight
+from hdmm.describe.predicates.joint import DifferenceAtMost, SumAtMost
+from hdmm.describe.predicates.joint import OnCells as OnCells
+from hdmm.describe.predicates.listed_sets import Amounts, Groups, Sets, Vectors
+from hdmm.describe.predicates.listed_sets import as_predicates as as_predicates
 from hdmm.describe.predicates.predicate_set import PredicateSet, Union
 from hdmm.describe.predicates.ranges import AllRange, Identity, Prefix, Ranges, Total, Width
 
@@ -18,26 +21,3 @@ PREDICATE_SETS: tuple[type[PredicateSet], ...] = (
     *(Union, SumAtMost, DifferenceAtMost, Shuffled, Weighted),
 )
 """Every kind of predicate set, in the order of the API reference."""
-
-__all__ = [
-    "PREDICATE_SETS",
-    "AllRange",
-    "Amounts",
-    "DifferenceAtMost",
-    "Groups",
-    "Identity",
-    "OnCells",
-    "PredicateSet",
-    "Prefix",
-    "Ranges",
-    "Sets",
-    "Shuffled",
-    "SumAtMost",
-    "Total",
-    "Union",
-    "Vectors",
-    "Weighted",
-    "Width",
-    "as_predicates",
-    "check_weight",
-]

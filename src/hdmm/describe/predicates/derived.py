@@ -101,6 +101,9 @@ class Weighted(PredicateSet):
     def labels(self, attribute: Attribute) -> list[str]:
         return self.inner.labels(attribute)
 
+    def places(self, n: int) -> Iterable[tuple[int, int]]:
+        return self.inner.places(n)
+
 
 def check_weight(weight: float) -> float:
     """The weight as a float, if it is finite and not negative."""

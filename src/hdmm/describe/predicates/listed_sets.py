@@ -127,50 +127,50 @@ class Groups(PredicateSet):
         return self.codes
 
 
-@final
 @dataclass(frozen=True, slots=True, eq=False)
-class Vectors(PredicateSet):
-    """Explicit query vectors, one per row: 0/1 predicates or real coefficients.
-
-    >>> Vectors([[1, 0, 0.5]]).count(3)
-    1
-    """
+class _Rows(PredicateSet):
+    """Queries that are written out, one per row; whole numbers are stored as integers."""
 
     rows: Array
     names: tuple[str, ...] | None = None
 
     def __init__(self, rows: ArrayLike, *, names: Sequence[str] | None = None) -> None:
-        array = np.array(rows)
+        array, kind = np.array(rows), type(self).__name__
         if array.ndim != 2 or array.shape[0] == 0 or array.dtype.kind not in "biuf":
             raise WorkloadError(
-                f"Vectors was given an array of shape {array.shape} and type {array.dtype}. Give a 2-D array of "
+                f"{kind} was given an array of shape {array.shape} and type {array.dtype}. Give a 2-D array of "
                 "numbers, one row per query."
             )
         array = array.astype(np.float64)
         if not np.isfinite(array).all():
-            raise WorkloadError("Vectors has a coefficient that is NaN or infinite. Use finite numbers.")
+            raise WorkloadError(f"{kind} has a coefficient that is NaN or infinite. Use finite numbers.")
         if names is not None and len(names) != len(array):
-            raise WorkloadError(f"Vectors has {len(array)} rows but {len(names)} names. Give one name per row.")
+            raise WorkloadError(f"{kind} has {len(array)} rows but {len(names)} names. Give one name per row.")
         array.setflags(write=False)
         assign(self, rows=array, names=None if names is None else tuple(names))
 
+    @final
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Vectors) and np.array_equal(self.rows, other.rows)
+        return isinstance(other, type(self)) and np.array_equal(self.rows, other.rows)  # whose class is final
 
+    @final
     def __hash__(self) -> int:
-        return hash((self.rows.shape, self.rows.tobytes()))
+        return hash((type(self), self.rows.shape, self.rows.tobytes()))
 
+    @final
     def count(self, n: int) -> int:
         return len(self.rows)
 
+    @final
     def build(self, n: int) -> Matrix:
         if self.rows.shape[1] != n:
             hint = " Use Total()?" if (self.rows == 1).all() else ""
             raise WorkloadError(f"it has {n} values, but its predicate matrix has {self.rows.shape[1]} columns.{hint}")
         # Whole numbers are stored as integers, so that the sensitivity is exact.
-        whole = np.abs(self.rows).max() < 2**53 and np.array_equal(self.rows, np.rint(self.rows))
+        whole = np.abs(self.rows).max() < _MOST and np.array_equal(self.rows, np.rint(self.rows))
         return Dense(self.rows.astype(np.int64) if whole else self.rows)
 
+    @final
     def labels(self, attribute: Attribute) -> list[str]:
         if self.names is not None:
             return list(self.names)
@@ -178,8 +178,18 @@ class Vectors(PredicateSet):
 
 
 @final
-@dataclass(frozen=True, slots=True, init=False)
-class Amounts(PredicateSet):
+class Vectors(_Rows):
+    """Explicit query vectors, one per row: 0/1 predicates or real coefficients.
+
+    >>> Vectors([[1, 0, 0.5]]).count(3)
+    1
+    """
+
+    __slots__ = ()
+
+
+@final
+class Amounts(_Rows):
     """Sums Σ amount·count: each query has one amount per cell, such as the age that the cell stands for.
 
     Whole amounts are exact integers. Selection divides them by the largest, so that sums do not drown counts.
@@ -190,18 +200,17 @@ class Amounts(PredicateSet):
     array([[18, 19, 20]])
     """
 
-    vectors: Vectors
+    __slots__ = ()
 
     def __init__(self, rows: ArrayLike, *, names: Sequence[str] | None = None) -> None:
-        vectors = Vectors(rows, names=names)
-        if vectors.rows.size > MOST_AMOUNTS:
+        super().__init__(rows, names=names)
+        if self.rows.size > MOST_AMOUNTS:
             raise WorkloadError(
-                f"{vectors.rows.size:,} amounts were given; the limit is {MOST_AMOUNTS:,}. Use fewer groups, or "
+                f"{self.rows.size:,} amounts were given; the limit is {MOST_AMOUNTS:,}. Use fewer groups, or "
                 "coarser values."
             )
-        if np.abs(vectors.rows).max() > _MOST:
+        if np.abs(self.rows).max() > _MOST:
             raise WorkloadError("An amount is beyond 2**53, where floats do not hold every integer. Use a larger unit.")
-        assign(self, vectors=vectors)
 
     @classmethod
     def of(cls, attribute: Attribute) -> Amounts:
@@ -221,28 +230,9 @@ class Amounts(PredicateSet):
         return cls([numbers], names=[f"sum of {attribute.name}"])
 
     @property
-    def rows(self) -> Array:
-        """The amounts, one row per query."""
-        return self.vectors.rows
-
-    @property
-    def names(self) -> tuple[str, ...] | None:
-        """The labels of the queries, if they have any."""
-        return self.vectors.names
-
-    @property
     def largest(self) -> float:
         """The largest amount, by which selection divides; 1 if all are 0."""
         return float(np.abs(self.rows).max()) or 1.0
-
-    def count(self, n: int) -> int:
-        return self.vectors.count(n)
-
-    def build(self, n: int) -> Matrix:
-        return self.vectors.build(n)
-
-    def labels(self, attribute: Attribute) -> list[str]:
-        return self.vectors.labels(attribute)
 
 
 def as_predicates(value: PredicateSet | ArrayLike) -> PredicateSet:

@@ -40,6 +40,13 @@ class PredicateSet(ABC):
         """The set with what it needs to know of the attribute: Groups looks its level up, others stay as they are."""
         return self
 
+    def places(self, n: int) -> Iterable[tuple[int, int]]:
+        """Where each predicate stands on a scale of n values, its first and its last; none if they have no place.
+
+        A count of all values up to one stands at that value.
+        """
+        return ()
+
     @final
     def check(self, attribute: Attribute) -> None:
         """Raise WorkloadError if the set does not fit the attribute."""

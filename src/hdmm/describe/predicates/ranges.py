@@ -36,6 +36,9 @@ class Identity(PredicateSet):
     def labels(self, attribute: Attribute) -> list[str]:
         return [str(label) for label in attribute.labels]
 
+    def places(self, n: int) -> Iterable[tuple[int, int]]:
+        return _single(n)
+
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,9 @@ class Prefix(PredicateSet):
     def labels(self, attribute: Attribute) -> list[str]:
         return [f"≤ {label}" for label in attribute.labels]
 
+    def places(self, n: int) -> Iterable[tuple[int, int]]:
+        return _single(n)
+
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -94,7 +100,10 @@ class AllRange(PredicateSet):
         return AllIntervals(n)
 
     def labels(self, attribute: Attribute) -> list[str]:
-        return _range_labels(attribute, combinations_with_replacement(range(attribute.size), 2))
+        return _range_labels(attribute, self.places(attribute.size))
+
+    def places(self, n: int) -> Iterable[tuple[int, int]]:
+        return combinations_with_replacement(range(n), 2)
 
 
 @final
@@ -132,6 +141,9 @@ class Ranges(PredicateSet):
     def labels(self, attribute: Attribute) -> list[str]:
         return _range_labels(attribute, self.bounds)
 
+    def places(self, n: int) -> Iterable[tuple[int, int]]:
+        return self.bounds
+
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -163,7 +175,14 @@ class Width(PredicateSet):
         return Intervals(n, lo, lo + self.width - 1)
 
     def labels(self, attribute: Attribute) -> list[str]:
-        return _range_labels(attribute, ((lo, lo + self.width - 1) for lo in range(self.count(attribute.size))))
+        return _range_labels(attribute, self.places(attribute.size))
+
+    def places(self, n: int) -> Iterable[tuple[int, int]]:
+        return ((lo, lo + self.width - 1) for lo in range(self.count(n)))
+
+
+def _single(n: int) -> Iterable[tuple[int, int]]:
+    return ((k, k) for k in range(n))
 
 
 def _range_labels(attribute: Attribute, bounds: Iterable[tuple[int, int]]) -> list[str]:

@@ -12,10 +12,11 @@ import numpy as np
 from hdmm.answers.table import Table
 from hdmm.base.exceptions import ReportError
 from hdmm.base.numbers import many
+from hdmm.describe.column import Column, columns
 from hdmm.describe.domain import Domain
 from hdmm.privacy.guarantee import Privacy, Unit
 from hdmm.privacy.ledger import Receipt
-from hdmm.sql.column import Column, columns
+from hdmm.publication.protection import Protection
 from hdmm.strategy.strategy import Strategy
 
 _MOST_NAMED: Final = 20  # columns of the data
@@ -44,6 +45,7 @@ class Report:
     kind: Literal["unbiased", "nonnegative", "integers"] = "unbiased"
     most_rows: int | None = None
     impossible: tuple[str, ...] = ()
+    exact_gaussian: bool = False  # of `Measurement`
 
     def __post_init__(self) -> None:
         if not 0 < self.level < 1:
@@ -55,6 +57,11 @@ class Report:
                     'Answer without nonnegative=True, or give the report the kind "nonnegative" or "integers".'
                 )
             _check(table, self.level)
+
+    @property
+    def protection(self) -> Protection:
+        """What the release guarantees, in all ways that hold at once."""
+        return Protection.of(self.privacy, gaussian=self.exact_gaussian)
 
     @property
     def counts(self) -> int:
@@ -74,7 +81,7 @@ def counted_rows(
     >>> counted_rows(Domain({"sex": ["M", "F"]}), {"sex": "Sex"}, most_rows=1)[2]
     'At most 1 row of each person is counted: others of the same person, and rows that do not say whose they are, ...'
     """
-    known = {(headings or {}).get(name, name): column for name, column in columns(domain).items()}
+    known = {(headings or {}).get(name, name): column for name, column in columns(domain.attributes).items()}
     others = [name for name, column in known.items() if column.values.outside == "other"]
     shown = [f"{name} ({_range(column)})" for name, column in islice(known.items(), _MOST_NAMED)]
     shown += [many(len(known) - _MOST_NAMED, "more column")] if len(known) > _MOST_NAMED else []

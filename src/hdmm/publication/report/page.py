@@ -12,7 +12,8 @@ import platform
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from decimal import ROUND_CEILING
+from decimal import ROUND_CEILING, Context
+from fractions import Fraction
 from functools import cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Final, cast
@@ -21,6 +22,7 @@ import numpy as np
 
 from hdmm.answers.margins import GOOD, GRADES, Reliability
 from hdmm.answers.picture import ranged
+from hdmm.answers.rows import SyntheticRows
 from hdmm.answers.table import BINNED, Table
 from hdmm.answers.totals import RowLabels
 from hdmm.base.digits import decimal, places
@@ -28,11 +30,22 @@ from hdmm.base.lazy import Lazy
 from hdmm.base.notebook import FORBIDDEN
 from hdmm.base.numbers import date, figure, many, percent, spelled, up, whole
 from hdmm.describe.entries import ALL
-from hdmm.privacy.guarantee import ZCDP, ApproxDP, Noise, PureDP
+from hdmm.measure.release import Release
+from hdmm.privacy.guarantee import ZCDP, ApproxDP, GaussianDP, Noise, PureDP
+from hdmm.privacy.spending import least_epsilon
 from hdmm.privacy.units import UNITS, shown
+from hdmm.publication.protection import shown_guess, shown_up
 from hdmm.publication.report.contents import Report, counted_rows, listed
 from hdmm.publication.report.labels import shortened
-from hdmm.publication.report.pictures import MOST_BASES, base_picture, bases, block_picture, measured, over
+from hdmm.publication.report.pictures import (
+    MOST_BASES,
+    base_picture,
+    bases,
+    block_picture,
+    measured,
+    over,
+    trade_off_picture,
+)
 from hdmm.publication.report.plots import plots_of
 from hdmm.publication.report.rows_shown import cross_tab, grades, labels_of, readable, rows, total_of
 from hdmm.strategy.informed import known_by
@@ -59,7 +72,8 @@ MOST_SECTIONS: Final = 300
 
 _LONG = 30  # rows from which on a table has a filter
 _MOST_LISTED = 3  # blocks
-_DELTA = "1e-6"  # the δ at which ρ is explained
+_DELTA = Fraction(1, 10**6)  # the δ at which ρ is explained
+_TWO_UP = Context(prec=2, rounding=ROUND_CEILING)  # two digits of a δ
 _LARGEST_FACTOR = 1e4  # the largest factor of probabilities that is written out
 
 
@@ -102,8 +116,17 @@ def render(report: Report) -> str:
         impossible=any(table.impossible is not None for table in report.tables),
         tables=_tables(report.tables[:MOST_SECTIONS], labels),
         blocks=_blocks(report),
+        protection=_protection(report),
         method=_method(report),
     )
+    return FORBIDDEN.sub("\ufffd", html)
+
+
+def render_rows(rows: SyntheticRows, release: Release) -> str:
+    """The page beside synthetic rows: what they are good for, how near they are to the release, and their columns."""
+    furthest = sorted(rows.closeness, key=lambda near: near.typical, reverse=True)[:MOST_SECTIONS]
+    page = _templates().get_template("rows.html")
+    html = page.render(rows=rows, release=release, total=round(rows.total), shown=furthest)
     return FORBIDDEN.sub("\ufffd", html)
 
 
@@ -143,7 +166,7 @@ def _example(report: Report, labels: Sequence[RowLabels]) -> Mapping[str, object
         if (k := readable(table, words)) is not None:
             return _explained(table, words, k)
     for table, words in zip(report.tables, labels, strict=True):
-        hidden = table.suppressed | table.unknown | (False if table.bins is None else table.bins.rows)
+        hidden = table.suppressed | table.unknown | table.noise_only
         if not hidden.all():
             return _explained(table, words, int(np.where(hidden, -np.inf, table.estimate).argmax()))
     return None
@@ -193,7 +216,7 @@ def _table(table: Table, labels: RowLabels, *, filtered: bool) -> Mapping[str, o
         "left_out": _is_left_out(table),
         "assumed": None if expected is None else expected.assumed,
         "bars": _bars(*errors),
-        "plots": plots_of(table.picture(), percent(table.level)),
+        "plots": plots_of(table.picture()),
         "rows": first,
         "total": total if last or table.totals is not None else None,
         "sum": None if total is None or total.is_blank else total,
@@ -202,6 +225,7 @@ def _table(table: Table, labels: RowLabels, *, filtered: bool) -> Mapping[str, o
         "more": "\n".join(row.line(shares=shares, bins=bins) for row in more),
         "cross": cross,
         "shares": shares,
+        "only_here": ["totals"] * (table.totals is not None) + ["percentages"] * shares,
         "bins": BINNED if bins else None,
         "symmetric": all(row.margin for row in (*first, *more)),
         "filter": lines > _LONG,
@@ -252,14 +276,32 @@ def _guarantee(report: Report) -> tuple[str, str]:
     match report.privacy:
         case PureDP(epsilon):
             return _factor(float(epsilon)), "."
-        case ZCDP():
-            return _factor(float(report.privacy.epsilon_at(_DELTA))), ", plus at most one in a million."
+        case ZCDP() | GaussianDP():
+            return _factor(
+                float(least_epsilon(report.privacy, _DELTA, gaussian=report.exact_gaussian))
+            ), ", plus at most one in a million."
         case ApproxDP(epsilon, delta):
-            return _factor(float(epsilon)), f", plus at most {float(delta):.2g}."
+            return _factor(float(epsilon)), f", plus at most {float(_TWO_UP.divide(*delta.as_integer_ratio())):g}."
+
+
+def _protection(report: Report) -> Mapping[str, object]:
+    """The guarantee in all ways that hold at once, and what it leaves to an attacker."""
+    found = report.protection
+    stated = {"μ": found.mu, "ρ": found.rho, "ε": found.pure}
+    return {
+        "stated": [(symbol, shown_up(value)) for symbol, value in stated.items() if value is not None],
+        "pairs": [(f"{delta:g}", shown_up(epsilon)) for epsilon, delta in found.pairs],
+        "guess": None if found.guess is None else shown_guess(found.guess),
+        "plot": trade_off_picture(found),
+    }
 
 
 def _factor(epsilon: float) -> str:
-    return figure(math.exp(epsilon), ROUND_CEILING) if epsilon < math.log(_LARGEST_FACTOR) else f"e^{figure(epsilon)}"
+    return (
+        figure(math.exp(epsilon), ROUND_CEILING)
+        if epsilon < math.log(_LARGEST_FACTOR)
+        else f"e^{figure(epsilon, ROUND_CEILING)}"
+    )
 
 
 def _change(report: Report) -> str:
@@ -302,13 +344,11 @@ def _blocks(report: Report) -> Mapping[str, object]:
 
 
 def _method(report: Report) -> list[tuple[str, str]]:
+    noise = "discrete Laplace" if report.privacy.noise is Noise.LAPLACE else "discrete Gaussian"
     facts = [
         ("Guarantee", str(report.privacy)),
         ("Unit of privacy", str(report.unit)),
-        (
-            "Noise",
-            "discrete Laplace" if report.privacy.noise is Noise.LAPLACE else "Gaussian, rounded to whole numbers",
-        ),
+        ("Noise", "Gaussian, rounded to whole numbers" if report.exact_gaussian else noise),
         ("Strategy found by", report.operator),
         ("Estimates", _ESTIMATES[report.kind]),
         ("Software", f"hdmm {version('hdmm')}, Python {platform.python_version()}, NumPy {version('numpy')}"),

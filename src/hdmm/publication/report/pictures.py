@@ -1,4 +1,5 @@
-"""The strategy in pictures: what each block measures, its share of the budget, and the sums on one attribute."""
+"""What is drawn besides tables: what each block measures, its share of the budget, the sums on one attribute; and the
+errors of an attack."""
 
 from __future__ import annotations
 
@@ -13,8 +14,9 @@ from hdmm.base.numbers import percent
 from hdmm.describe.domain import Domain
 from hdmm.matrix import Array, ExtendedDiagonal, Eye, Matrix, Ones, Permuted
 from hdmm.privacy.guarantee import Noise
+from hdmm.publication.protection import Protection
 from hdmm.publication.report.labels import PITCH, Heads, gutter, heads, wrapped
-from hdmm.publication.report.plots import LEVELS, Plot, level_paths
+from hdmm.publication.report.plots import AXIS, LEVELS, Plot, Scale, level_paths, line_through
 from hdmm.strategy.strategy import Strategy
 
 MOST_BLOCKS: Final = 40
@@ -24,6 +26,33 @@ _MOST_SUMS = 48
 _BUCKETS = 128
 _MOST_NUMBERS = 1 << 24  # in a base's rows over the buckets
 _PITCH = 26
+
+
+def trade_off_picture(protection: Protection) -> Plot | None:
+    """The least probability of a miss for every probability of a false alarm; None if it is not known."""
+    if protection.guess is None:
+        return None
+    misses = np.array([protection.misses(each) for each in np.linspace(0, 1, 101).tolist()])
+    scale, straight = Scale(0.0, 1.0), np.array([1.0, 0.0])
+    curve, blind = (line_through(scale.up(each)) for each in (misses, straight))
+    height = 180
+    return Plot(
+        "long",
+        "The two errors of whoever attacks the release",
+        f"A curve from 1 to 0 below a straight line. Where both errors are equal, each is {1 - protection.guess:.1%}.",
+        height + 36,
+        {
+            "height": height,
+            "top": 8,
+            "ticks": scale.marked(),
+            "ends": [("0", "start", "no false alarm"), ("50", "middle", "0.5"), ("100", "end", "always an alarm")],
+            "paths": [("thin whisker", blind), ("estimate", curve)],
+        },
+        "Across: the probability to say that the rows are there when they are not (first type of error). Upward: the "
+        "least probability to say that they are not there when they are (second type). The straight line is that of "
+        "guessing without the release; no attack is below the curve.",
+        gutter=AXIS,
+    )
 
 
 @final

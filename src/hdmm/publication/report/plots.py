@@ -15,7 +15,7 @@ from typing import Final, Literal, TypeAlias, final
 import numpy as np
 
 from hdmm.answers.picture import Picture
-from hdmm.base.numbers import figure, many
+from hdmm.base.numbers import figure, many, percent
 from hdmm.describe.table_column import rise
 from hdmm.matrix import Array
 from hdmm.publication.report.labels import PITCH, grouped, gutter, heads, row_label, wrapped
@@ -28,8 +28,9 @@ _LEAST_STEPS = 20  # of each of them
 _MOST_ROWS, _MOST_COLUMNS = 64, 160  # of a heat map
 _FEW = 4  # a short heat map with a side shorter than this would hide the margins and gain nothing
 _HEIGHT = 240  # of plots whose rows go across
-_AXIS = 72  # pixels that the numbers of a vertical axis take
+AXIS = 72  # pixels that the numbers of a vertical axis take
 _TOP = 8  # pixels above the first row
+_WITH_BINS = " Thin lines are the interval with bins; they go to the edge where it is unbounded."
 _THINNEST = 1e-200  # a narrower scale is not drawn, because its steps would be subnormal numbers
 
 Stroke: TypeAlias = tuple[str, str]
@@ -65,12 +66,15 @@ class Scale:
 
     @classmethod
     def of(cls, picture: Picture) -> Scale:
-        """The scale that holds all intervals, and 0."""
-        low, high = float(picture.lower.min(initial=0)), float(picture.upper.max(initial=0))
+        """The scale that holds all intervals that have ends, and 0."""
+        ends = np.concatenate([picture.lower, picture.upper, *picture.widest])
+        ends = ends[np.isfinite(ends)]
+        low, high = float(ends.min(initial=0)), float(ends.max(initial=0))
         return cls(low, high if high - low > _THINNEST else low + 1)
 
     def at(self, value: float) -> float:
-        """Where a number lies, 0 to 100."""
+        """Where a number lies, 0 to 100; one beyond the scale at its end."""
+        value = min(max(value, self.low), self.high)
         # Halved first: the difference of two large floats may be infinite.
         return round(100 * (value / 2 - self.low / 2) / (self.high / 2 - self.low / 2), 2)
 
@@ -95,16 +99,16 @@ class Scale:
         return [(self.at(value), f"{value:,.10g}".replace("-", "−"), value == 0) for value in self.ticks()]
 
 
-def plots_of(picture: Picture, level: str) -> list[Plot]:
-    """The plots that suit a picture; none if there is nothing to draw. `level` in percent is for the captions."""
+def plots_of(picture: Picture) -> list[Plot]:
+    """The plots that suit a picture; none if there is nothing to draw."""
     if not len(picture):
         return []
     whole = not (picture.suppressed or picture.unknown)
-    curves = (_ranges(picture, level) or _grouped(picture, level)) if whole else []
-    return curves or [_plot(picture, level)]
+    curves = (_ranges(picture) or _grouped(picture)) if whole else []
+    return curves or [_plot(picture)]
 
 
-def _ranges(picture: Picture, level: str) -> list[Plot]:
+def _ranges(picture: Picture) -> list[Plot]:
     """The shortest ranges as a curve; without groups, also the ranges that begin with the first value."""
     name = picture.ranged
     if name is None:
@@ -118,16 +122,16 @@ def _ranges(picture: Picture, level: str) -> list[Plot]:
     scale = Scale.of(picture.at([k for rows in shortest.values() for k in rows]))
     words = [row[-1] for row in picture.joined.labels]
     found = [
-        _curve(picture, rows, words, level, scale, ", ".join(filter(None, (_named(picture.heads, g), f"each {name}"))))
+        _curve(picture, rows, words, scale, ", ".join(filter(None, (_named(picture.heads, g), f"each {name}"))))
         for g, rows in shortest.items()
     ]
     if len(groups) == 1 and len(picture.columns) == 2:
         up = next(iter(groups[()].values()))
-        found.append(_curve(picture, up, words, level, None, f"From the first {name} up to each"))
+        found.append(_curve(picture, up, words, None, f"From the first {name} up to each"))
     return found
 
 
-def _grouped(picture: Picture, level: str) -> list[Plot]:
+def _grouped(picture: Picture) -> list[Plot]:
     """One curve per group, on one scale, if a long column rises within a few groups."""
     if len(picture.columns) < 2:
         return []
@@ -141,7 +145,7 @@ def _grouped(picture: Picture, level: str) -> list[Plot]:
         if all(len(g) >= _LEAST_STEPS and rise([words[k] for k in g], ends) for g in groups.values()):
             scale = Scale.of(picture)
             heads = [head for k, head in enumerate(picture.heads) if k != column]
-            return [_curve(picture, g, words, level, scale, _named(heads, name)) for name, g in groups.items()]
+            return [_curve(picture, g, words, scale, _named(heads, name)) for name, g in groups.items()]
     return []
 
 
@@ -149,38 +153,37 @@ def _named(heads: Sequence[str], group: Sequence[str]) -> str:
     return ", ".join(f"{head}: {label}" for head, label in zip(heads, group, strict=False))
 
 
-def _curve(
-    picture: Picture, rows: Sequence[int], words: Sequence[str], level: str, scale: Scale | None, heading: str
-) -> Plot:
+def _curve(picture: Picture, rows: Sequence[int], words: Sequence[str], scale: Scale | None, heading: str) -> Plot:
     drawn = replace(picture.at(rows), labels=[(words[k],) for k in rows])
-    return _line_or_points(drawn, level, line=True, scale=scale, heading=heading[:1].upper() + heading[1:])
+    return _line_or_points(drawn, line=True, scale=scale, heading=heading[:1].upper() + heading[1:])
 
 
-def _plot(picture: Picture, level: str) -> Plot:
-    """The plot that suits the picture. `level` in percent is for the caption."""
-    drawn = _suited(picture, level)
+def _plot(picture: Picture) -> Plot:
+    """The plot that suits the picture."""
+    drawn = _suited(picture)
     left = ["Totals are not drawn."] * bool(picture.totals)
     left += ["Suppressed counts are not drawn."] * bool(picture.suppressed)
     left += ["Rows without an estimate are not drawn."] * bool(picture.unknown)
     return replace(drawn, caption=" ".join([drawn.caption, *left]))
 
 
-def _suited(picture: Picture, level: str) -> Plot:
+def _suited(picture: Picture) -> Plot:
     crossing = _crossing(picture)
     if crossing is not None:
         return _heat_map(picture, *crossing)
     if len(picture) <= MOST_DOTS:
-        return _dots(picture, level)
+        return _dots(picture)
     ordered = len(picture.columns) == 1 and rise([row[0] for row in picture.labels], picture.columns[0].ends())
-    return _line_or_points(picture, level, line=ordered)
+    return _line_or_points(picture, line=ordered)
 
 
-def _dots(picture: Picture, level: str) -> Plot:
-    words = [wrapped(label) for label in grouped(picture.labels)]
+def _dots(picture: Picture) -> Plot:
+    words, level = [wrapped(label) for label in grouped(picture.labels)], percent(picture.level)
     lines = max(map(len, words))
     pitch = PITCH * lines + 8 if lines > 1 else 22 if len(picture) <= 24 else 15
     scale = Scale.of(picture)
-    places = [map(scale.at, each.tolist()) for each in (picture.estimate, picture.lower, picture.upper)]
+    numbers = (picture.estimate, picture.lower, picture.upper, *picture.widest)
+    places = [map(scale.at, each.tolist()) for each in numbers]
     return Plot(
         "dots",
         f"{picture.title}: estimates with {level} intervals",
@@ -191,16 +194,18 @@ def _dots(picture: Picture, level: str) -> Plot:
             "pitch": pitch,
             "top": _TOP,
             "rows": list(zip(*places, picture.may_be_zero.tolist(), strict=True)),
+            "bins": picture.bins is not None,
             "ticks": scale.marked(),
         },
-        f"The dot is the estimate, hollow where it may be 0; the line through it is the {level} interval.",
+        f"The dot is the estimate, hollow where it may be 0; the line through it is the {level} interval."
+        + _WITH_BINS * (picture.bins is not None),
         gutter=gutter(words),
     )
 
 
-def _line_or_points(picture: Picture, level: str, *, line: bool, scale: Scale | None = None, heading: str = "") -> Plot:
+def _line_or_points(picture: Picture, *, line: bool, scale: Scale | None = None, heading: str = "") -> Plot:
     """A plot with rows across and counts upward: a line if the rows are in order, else points."""
-    step = math.ceil(len(picture) / MOST_POINTS)
+    step, level = math.ceil(len(picture) / MOST_POINTS), percent(picture.level)
     shown = slice(None, None, step)
     scale = scale or Scale.of(picture)
     middle, low, high = (scale.up(each[shown]) for each in (picture.estimate, picture.lower, picture.upper))
@@ -210,6 +215,9 @@ def _line_or_points(picture: Picture, level: str, *, line: bool, scale: Scale | 
     else:
         paths = _points(middle, low, high)
         caption = f"The dot is the estimate, the line through it the {level} interval; rows in the order of the table."
+    if picture.bins is not None:
+        paths = [_outer(*(scale.up(each[shown]) for each in picture.bins), line=line), *paths]
+        caption += _WITH_BINS
     if step > 1:
         caption += f" One in {step} of {len(picture):,} rows is drawn, {len(middle):,} in all."
     ends = ((0.0, "start"), (0.5, "middle"), (1.0, "end"))
@@ -229,26 +237,47 @@ def _line_or_points(picture: Picture, level: str, *, line: bool, scale: Scale | 
             "paths": paths,
         },
         caption,
-        gutter=_AXIS,
+        gutter=AXIS,
         heading=heading,
     )
 
 
 def _band(middle: Sequence[float], low: Sequence[float], high: Sequence[float]) -> list[Stroke]:
-    x = [f"{each:.1f}" for each in np.linspace(0, 1000, len(middle))]
-    up, back, line = (
-        [f"{a} {b:g}" for a, b in zip(xs, ys, strict=True)] for xs, ys in ((x, high), (x[::-1], low[::-1]), (x, middle))
-    )
-    return [("band", f"M{'L'.join([*up, *back])}z"), ("estimate", f"M{'L'.join(line)}")]
+    up, back = line_through(high), "L".join(reversed(line_through(low)[1:].split("L")))
+    return [("band", f"{up}L{back}z"), ("estimate", line_through(middle))]
+
+
+def line_through(heights: Sequence[float]) -> str:
+    """The path of a line through these heights, from left to right.
+
+    >>> line_through([0.0, 250.0, 1000.0])
+    'M0.0 0L500.0 250L1000.0 1000'
+    """
+    x = _across(len(heights), line=True)
+    return f"M{'L'.join(f'{a} {b:g}' for a, b in zip(x, heights, strict=True))}"
 
 
 def _points(middle: Sequence[float], low: Sequence[float], high: Sequence[float]) -> list[Stroke]:
-    x = np.linspace(0, 1000, 2 * len(middle) + 1)[1::2].tolist()
+    x = _across(len(middle), line=False)
     # A dot is a line of length 0 with round ends: unlike a circle, it stays round when the picture is stretched.
     return [
-        ("thin whisker", "".join(f"M{a:.1f} {b:g}V{c:g}" for a, b, c in zip(x, low, high, strict=True))),
-        ("mark", "".join(f"M{a:.1f} {b:g}h0" for a, b in zip(x, middle, strict=True))),
+        ("thin whisker", "".join(f"M{a} {b:g}V{c:g}" for a, b, c in zip(x, low, high, strict=True))),
+        ("mark", "".join(f"M{a} {b:g}h0" for a, b in zip(x, middle, strict=True))),
     ]
+
+
+def _outer(low: Sequence[float], high: Sequence[float], *, line: bool) -> Stroke:
+    """The intervals with bins: a line along either end, or a thin whisker for each."""
+    x = _across(len(low), line=line)
+    if not line:
+        return "outer", "".join(f"M{a} {b:g}V{c:g}" for a, b, c in zip(x, low, high, strict=True))
+    return "outer", "".join(f"M{'L'.join(f'{a} {b:g}' for a, b in zip(x, ends, strict=True))}" for ends in (low, high))
+
+
+def _across(count: int, *, line: bool) -> list[str]:
+    """Where rows stand from left to right: of a line from edge to edge, else in the middle of as many parts."""
+    places = np.linspace(0, 1000, count) if line else np.linspace(0, 1000, 2 * count + 1)[1::2]
+    return [f"{each:.1f}" for each in places.tolist()]
 
 
 def _heat_map(picture: Picture, down: Sequence[str], across: Sequence[str], flipped: bool) -> Plot:

@@ -43,8 +43,8 @@ class ShownRow:
     def of(cls, row: PrintedRow) -> ShownRow:
         """The row as a page and a terminal show it."""
         labels, numbers = tuple(map(shown, row.labels)), row.numbers
-        if row.suppressed:
-            return cls(labels, _BLANK, _BLANK, _BLANK, _BLANK, row.grade, None, (_BLANK, _BLANK))
+        if numbers is None:
+            return cls(labels, _BLANK, _BLANK, _BLANK, _BLANK, row.grade)
         margin = "" if numbers.margin is None else f"± {spelled(numbers.margin)}"
         texts = spelled(numbers.estimate), margin, spelled(numbers.lower), spelled(numbers.upper)
         bins = None if row.bins is None else (spelled(row.bins[0]), spelled(row.bins[1]))
@@ -83,7 +83,7 @@ class ShownCrossTab:
 
 def labels_of(table: Table) -> RowLabels:
     """The labels of all rows; ReportError if a row has too few or too many."""
-    labels = [tuple(label or "" for label in row) for row in table.labels()]
+    labels = list(table.words())
     if len(labels) != len(table) or any(len(row) != len(table.attributes) for row in labels):
         raise ReportError(
             f"Table {table.name!r} has {len(table):,} rows, but some row does not have one label for each of its "

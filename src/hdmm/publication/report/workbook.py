@@ -103,7 +103,7 @@ def _facts(report: Report) -> list[tuple[str, str]]:
         ("From, To", f"The true number of what is counted lies between these with a probability of at least {level}."),
         ("Margin", "The same as estimate ± margin. It is blank where the interval reaches further to one side."),
         ("From, To, with bins", "The same where only the bins of values are known, and covers noise and bins."),
-        ("Share, Share margin", "Percent of the total of the row’s line in the report, and the margin of that."),
+        ("Share", "Percent of the total of the row’s line in the report, with a margin or an interval of its own."),
         ("Standard deviation", "Of the noise in the unbiased estimate."),
         ("Reliability", _RELIABILITY),
         ("Rounding", "Every row has the digits that its own noise leaves a meaning; Parquet files have all digits."),
@@ -113,10 +113,9 @@ def _facts(report: Report) -> list[tuple[str, str]]:
 
 def _write_table(table: Table, sheet: Worksheet) -> None:
     """Title, note and header, then one row per number; totals are last."""
-    shares = table.shares is not None
     header = [*table.heads, "Estimate", "Margin", "From", "To"]
     header += ["From, with bins", "To, with bins"] if table.bins is not None else []
-    header += ["Share, %", "Share margin"] if shares else []
+    header += ["Share, %", "Share margin", "Share from", "Share to"] if table.shares is not None else []
     header += ["Standard deviation", "Reliability"]
     rows = list(_rows_within(table))
     for k, head in enumerate(header):
@@ -138,12 +137,13 @@ def _rows_within(table: Table) -> Iterator[list[str | _Value]]:
     """As many rows as a sheet has, then the totals."""
     room = MOST_SHEET_ROWS - _HEAD - (0 if table.totals is None else len(table.totals))
     for row in chain(islice(table.printed(), room), table.printed_totals()):
-        numbers, share = row.numbers, row.share
-        each = [numbers.estimate, numbers.margin, numbers.lower, numbers.upper]
-        each += [] if table.bins is None else row.bins or (None, None)
-        shares = [None, None] if share is None else [share.numbers.estimate, share.numbers.margin]
-        values = [*(None if row.suppressed else one for one in each), *(shares if table.shares is not None else [])]
-        yield [*map(shown, row.labels), *map(_value, [*values, numbers.stddev]), row.grade]
+        numbers, share = row.numbers, None if row.share is None else row.share.numbers
+        values: list[Decimal | None]
+        values = [None] * 4 if numbers is None else [numbers.estimate, numbers.margin, numbers.lower, numbers.upper]
+        values += [] if table.bins is None else row.bins or (None, None)
+        if table.shares is not None:
+            values += [None] * 4 if share is None else [share.estimate, share.margin, share.lower, share.upper]
+        yield [*map(shown, row.labels), *map(_value, [*values, row.stddev]), row.grade]
 
 
 def _value(value: Decimal | None) -> _Value:

@@ -14,6 +14,7 @@ from msgspec import Meta, field
 from hdmm.base.numbers import LEVEL
 from hdmm.describe.values import Outside
 from hdmm.io.strict_records import MisfitError, StrictRecord, described
+from hdmm.privacy.guarantee import Privacy, guarantee
 
 MOST_FLOAT = sys.float_info.max  # infinity is beyond it
 _MOST_SIZE = 2**62
@@ -145,18 +146,17 @@ class TableKeys(StrictRecord, frozen=True, kw_only=True):
 
 
 class PrivacyKeys(StrictRecord, frozen=True, kw_only=True):
-    """[privacy]"""
+    """[privacy], or the cap in [ledger]."""
 
     epsilon: ExactKey | None = None
     delta: ExactKey | None = None
     rho: ExactKey | None = None
+    mu: ExactKey | None = None
 
-
-class CapKeys(StrictRecord, frozen=True, kw_only=True):
-    """The cap in [ledger]."""
-
-    epsilon: ExactKey | None = None
-    rho: ExactKey | None = None
+    @property
+    def guarantee(self) -> Privacy:
+        """What the keys declare; PrivacyError if they do not."""
+        return guarantee(self.epsilon, self.delta, self.rho, self.mu)
 
 
 class LedgerKeys(StrictRecord, frozen=True, kw_only=True):
@@ -164,7 +164,7 @@ class LedgerKeys(StrictRecord, frozen=True, kw_only=True):
 
     path: Annotated[Path, about("The file that keeps the budget.")]
     cap: Annotated[
-        CapKeys,
+        PrivacyKeys,
         about('The most that may ever be spent on the dataset, such as { epsilon = "4" }.'),
     ]
 
@@ -248,7 +248,7 @@ class SpecFile(StrictRecord, frozen=True, kw_only=True):
     data: Annotated[DataPart, about("[data], the table and the dataset whose budget it spends.")]
     domain: Annotated[dict[str, _VALUES], about("[domain], what the data can contain, from public knowledge.")]
     table: Annotated[list[TableKeys], Meta(description="One [[table]] or more.", min_length=1, max_length=10_000)]
-    privacy: Annotated[PrivacyKeys, about("[privacy], epsilon, or epsilon and delta, or rho.")]
+    privacy: Annotated[PrivacyKeys, about("[privacy], epsilon, or epsilon and delta, or rho, or mu.")]
     ledger: Annotated[LedgerKeys, about("[ledger], the budget of the dataset.")]
     known: Annotated[
         list[KnownKeys] | KnownKeys, about("[known] or [[known]], counts that are public, and carry no noise.")
@@ -289,10 +289,9 @@ _TOGETHER: dict[str, dict[str, Any]] = {
     },
     "TableKeys": {"oneOf": [{"required": ["sql"]}, {"anyOf": [{"required": ["marginals"]}, {"required": ["ranges"]}]}]},
     "PrivacyKeys": {
-        "oneOf": [{"required": ["epsilon"]}, {"required": ["rho"]}],
+        "oneOf": [{"required": ["epsilon"]}, {"required": ["rho"]}, {"required": ["mu"]}],
         "dependentRequired": {"delta": ["epsilon"]},
     },
-    "CapKeys": {"minProperties": 1, "maxProperties": 1},
 }
 """What the schema says of several keys together, which types do not; hdmm.publication.spec.read checks the same."""
 

@@ -19,7 +19,7 @@ from hdmm.describe.advice import advice, small_margins
 from hdmm.describe.domain import Domain
 from hdmm.describe.table_query import TableQuery
 from hdmm.describe.workload import Workload
-from hdmm.privacy.guarantee import ZCDP, Privacy, PureDP, Unit
+from hdmm.privacy.guarantee import Privacy, Unit
 from hdmm.publication.spec.keys import DataPart, OutputPart, PlanPart
 from hdmm.reconstruct.known import Known
 from hdmm.select.goal import Goal, Objective, checked_targets
@@ -37,7 +37,7 @@ class LedgerPart:
     """[ledger]: the file that keeps the budget, and the most that may ever be spent."""
 
     path: Path
-    cap: PureDP | ZCDP
+    cap: Privacy
 
 
 @final

@@ -16,7 +16,7 @@ from hdmm.data.engines.address import has_secret, is_address
 from hdmm.describe.domain import Declaration, Domain
 from hdmm.describe.numeric import Bins, Integers
 from hdmm.describe.values import Labels, Values
-from hdmm.privacy.guarantee import ZCDP, Exact, Privacy, PureDP, Unit, guarantee
+from hdmm.privacy.guarantee import Privacy, PureDP, Unit
 from hdmm.publication.spec.document import MOST_SPEC_BYTES, Document, used_in, without_variables
 from hdmm.publication.spec.keys import DataPart, LedgerKeys, PrivacyKeys, SpecFile, SpecLabel, ValuesKeys, read_path
 from hdmm.publication.spec.known_counts import known_tables
@@ -162,16 +162,17 @@ def _declared(document: Document, name: str, keys: ValuesKeys, base: Path) -> Va
 
 
 def _privacy(document: Document, keys: PrivacyKeys) -> Privacy:
-    given = [key for key in ("epsilon", "rho") if getattr(keys, key) is not None]
+    given = [key for key in ("epsilon", "rho", "mu") if getattr(keys, key) is not None]
     with document.locating("privacy", *given[:1]):
-        return guarantee(keys.epsilon, keys.delta, keys.rho)
+        return keys.guarantee
 
 
 def _ledger(document: Document, ledger: LedgerKeys, base: Path, privacy: Privacy) -> LedgerPart:
     with document.locating("ledger", "cap"):
-        if (ledger.cap.epsilon is None) == (ledger.cap.rho is None):
-            raise PrivacyError('Give one of epsilon and rho, such as { epsilon = "4" }.')
-        cap = ZCDP(ledger.cap.rho) if ledger.cap.rho is not None else PureDP(cast(Exact, ledger.cap.epsilon))
+        cap = ledger.cap.guarantee
         if isinstance(cap, PureDP) and not isinstance(privacy, PureDP):
-            raise PrivacyError("The cap is in epsilon, but this privacy spends rho. Declare the cap in rho.")
+            raise PrivacyError(
+                "The cap is in epsilon alone, which bounds no Gaussian noise, and this privacy adds it. Declare "
+                "the cap in rho or mu, or as epsilon with delta."
+            )
     return LedgerPart(base / ledger.path, cap)

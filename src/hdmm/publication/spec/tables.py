@@ -14,13 +14,13 @@ import numpy as np
 from hdmm.base.exceptions import SpecError, WorkloadError
 from hdmm.base.hints import did_you_mean
 from hdmm.describe.attribute import Attribute, naming
+from hdmm.describe.column import columns
 from hdmm.describe.domain import Domain
 from hdmm.describe.predicates import check_weight
 from hdmm.describe.table_query import TableQuery
 from hdmm.publication.spec.document import Document
 from hdmm.publication.spec.keys import SpecFile, TableKeys
 from hdmm.publication.spec.model import NO_MARGIN
-from hdmm.sql.column import columns
 from hdmm.sql.conditions import ParsedCondition, SqlDomain, impossible_conditions
 from hdmm.sql.marginals import marginal_tables, subsets
 from hdmm.sql.selection import source_table
@@ -44,8 +44,9 @@ def table_queries(document: Document, file: SpecFile, declared: Domain) -> tuple
     if domain != declared:
         over = SqlDomain.of(domain, impossible)
         bound = [part.bound(over) for part in parts]
-    groups = [part.tables(domain, each, file.output.columns) for part, each in zip(parts, bound, strict=True)]
-    _check_headings(document, file, groups)
+    untitled = [part.tables(domain, each) for part, each in zip(parts, bound, strict=True)]
+    _check_headings(document, file, untitled)
+    groups = [part.titled(tables, file.output.columns) for part, tables in zip(parts, untitled, strict=True)]
     rows = [sum(table.rows for table in group) for group in groups]
     if sum(rows) > MOST_ROWS:
         raise document.error(
@@ -59,7 +60,7 @@ def table_queries(document: Document, file: SpecFile, declared: Domain) -> tuple
 def _over(document: Document, file: SpecFile, declared: Domain) -> tuple[SqlDomain, tuple[ParsedCondition, ...]]:
     """The declared domain as SQL sees it, and the conditions that no record fulfils."""
     impossible: list[ParsedCondition] = []
-    names = columns(declared)
+    names = columns(declared.attributes)
     for i, text in enumerate(file.impossible):
         with document.locating("impossible", i):
             impossible += impossible_conditions([text], names)
@@ -128,11 +129,8 @@ class _TablePart:
         with self._locating("sql" if self.written else "name"):
             return tuple(BoundStatement.of(over, each) for each in self.statements)
 
-    def tables(self, domain: Domain, bound: Sequence[BoundStatement], headings: Mapping[str, str]) -> list[TableQuery]:
+    def tables(self, domain: Domain, bound: Sequence[BoundStatement]) -> list[TableQuery]:
         """The tables that are asked for: one, or one per set of columns."""
-        return self._titled(self._queries(domain, bound), headings)
-
-    def _queries(self, domain: Domain, bound: Sequence[BoundStatement]) -> list[TableQuery]:
         keys = self.keys
         if keys.ranges or not bound:
             with self._locating("ranges" if keys.ranges else "marginals"):
@@ -140,7 +138,7 @@ class _TablePart:
         with self._locating("percent"):
             return [each.table(keys.percent) for each in bound]
 
-    def _titled(self, tables: Sequence[TableQuery], headings: Mapping[str, str]) -> list[TableQuery]:
+    def titled(self, tables: Sequence[TableQuery], headings: Mapping[str, str]) -> list[TableQuery]:
         """The tables with what the keys say of them."""
         keys = self.keys
         if keys.margin is not None and not all(each.linear for each in tables):
@@ -150,15 +148,16 @@ class _TablePart:
         headings = {**headings, **keys.columns}
         found: list[TableQuery] = []
         for table, by in zip(tables, self.sets if len(tables) > 1 else [()], strict=True):
-            name, whole, headed = keys.name, title, replace(table, headings=headings)
+            name, whole, columns = keys.name, title, tuple(column.titled(headings) for column in table.label_columns)
             if len(tables) > 1:
-                labels = table.columns if table.text is None else by
-                name = part_name(keys.name, labels)
-                whole = f"{title}: {' × '.join(map(headed.heading, labels)) or 'total'}"
+                shown = columns if table.text is None else columns[: len(by)]
+                name = part_name(keys.name, [column.name for column in shown])
+                whole = f"{title}: {' × '.join(column.head for column in shown) or 'total'}"
             found.append(
                 replace(
-                    headed,
+                    table,
                     name=name,
+                    label_columns=columns,
                     group=keys.name,
                     title=whole,
                     weight=self._weight(table),
@@ -283,8 +282,10 @@ def _check_headings(document: Document, file: SpecFile, groups: Sequence[Sequenc
 
 def _headed(group: Sequence[TableQuery]) -> dict[str, None]:
     """The columns of tables, and the attributes whose ranges have two."""
-    columns = dict.fromkeys(column for table in group for column in table.columns)
-    return columns | dict.fromkeys(of for table in group for _, of in table.ranges.values())
+    columns = [column for table in group for column in table.label_columns]
+    return dict.fromkeys(
+        [*(column.name for column in columns), *(column.ranged for column in columns if column.ranged)]
+    )
 
 
 def _refuse_unknown(

@@ -239,7 +239,7 @@ function notice(text, kind = "", ...more) {
 function drawBudget() {
   const slider = $("budget-slider");
   slider.max = state.steps.length - 1;
-  $("budget-label").textContent = `${state.privacy.symbol === "ε" ? "Epsilon (ε)" : "Rho (ρ)"} of this release`;
+  $("budget-label").textContent = `${{ "ε": "Epsilon (ε)", "ρ": "Rho (ρ)", "μ": "Mu (μ)" }[state.privacy.symbol]} of this release`;
 }
 
 function drawAttributes() {

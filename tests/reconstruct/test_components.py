@@ -1,0 +1,119 @@
+"""The distribution over rows: its loss against dense algebra and finite differences, and what it fits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hdmm import Domain, StrategyError, Workload
+from hdmm.matrix import Cumulative, Dense, Eye, Ones, to_dense
+from hdmm.reconstruct.components import Components, _Observed, fitted_components
+from hdmm.strategy.axis_groups import AxisGroups
+from hdmm.strategy.blocks import Block
+from tests.support.families import FLAT
+
+DOMAIN = Domain({"a": 3, "b": 2, "c": 4, "e": 2})
+
+
+def blocks() -> list[Block]:
+    """Factors of every shape: on one attribute, on several, several of one attribute's, and the total."""
+    rng = np.random.default_rng(5)
+    return [
+        Block(1.3, [(0, Eye(3)), ((1, 2), Dense(rng.normal(size=(5, 8))))]),
+        Block(0.4, [(0, Cumulative(3)), (1, Eye(2)), (2, Eye(4)), (3, Ones(1, 2))]),
+        Block(2.0, []),
+        Block(0.7, [((0, 3), Dense(rng.normal(size=(3, 6)))), (2, Eye(4))]),
+    ]
+
+
+def dense(block: Block, domain: Domain) -> np.ndarray:
+    """The queries of a block over all cells, by Kronecker products of what is written out."""
+    groups = AxisGroups.of(domain, [axes for axes, _ in block.factors])
+    return to_dense(groups.stacked([block]))
+
+
+def mean_of_products(shares: list[np.ndarray]) -> np.ndarray:
+    letters = "abcdefgh"[: len(shares)]
+    return np.einsum(",".join(f"{x}z" for x in letters) + f"->{letters}", *shares).ravel() / shares[0].shape[1]
+
+
+def test_the_loss_is_that_of_the_dense_table() -> None:
+    rng = np.random.default_rng(1)
+    shares = [rng.dirichlet(np.ones(n), size=4).T for n in DOMAIN.shape]
+    x = 50 * mean_of_products(shares)
+    answers = [rng.normal(size=block.rows) for block in blocks()]
+    sure = Block(3.0, [(1, Eye(2))])
+    observed = _Observed.of(DOMAIN, blocks(), answers, 50.0, [(sure, np.array([20.0, 30.0]))])
+    loss, misfit, _ = observed.loss(shares)
+    expected = sum(
+        float(((dense(block, DOMAIN) @ x - block.weight * y) ** 2).sum())
+        for block, y in zip(blocks(), answers, strict=True)
+    )
+    assert misfit == pytest.approx(expected, rel=1e-10)
+    off = dense(sure, DOMAIN) @ x - 3 * np.array([20.0, 30.0])
+    assert loss == pytest.approx(expected + float(off @ off), rel=1e-10)
+    assert observed.count == sum(map(len, answers))
+
+
+def test_slopes_are_those_of_finite_differences() -> None:
+    rng = np.random.default_rng(2)
+    shares = [rng.random((n, 3)) for n in DOMAIN.shape]
+    answers = [rng.normal(size=block.rows) for block in blocks()]
+    observed = _Observed.of(DOMAIN, blocks(), answers, 20.0, [])
+    slopes = observed.loss(shares)[2]
+    for i, P in enumerate(shares):
+        for place in np.ndindex(*P.shape):
+            ends: list[float] = []
+            for step in (1e-6, -1e-6):
+                moved = [x.copy() for x in shares]
+                moved[i][place] += step
+                ends.append(observed.loss(moved)[0])
+            assert slopes[i][place] == pytest.approx((ends[0] - ends[1]) / 2e-6, rel=1e-5, abs=1e-3)
+
+
+def test_tables_agree_are_not_negative_and_have_the_total() -> None:
+    rng = np.random.default_rng(3)
+    x = rng.integers(0, 40, size=DOMAIN.size).astype(float)
+    observed = [dense(block, DOMAIN) @ x / block.weight for block in blocks()]
+    fit = fitted_components(DOMAIN, blocks(), observed, x.sum(), components=20)
+    whole = fit.estimate.values(Workload.marginals(DOMAIN, k=4).products[0]).reshape(DOMAIN.shape)
+    assert (whole >= 0).all()
+    assert whole.sum() == pytest.approx(x.sum())
+    for product in Workload.marginals(DOMAIN, k=[1, 2]).products:
+        others = tuple(i for i in range(4) if i not in product.axes)
+        assert np.allclose(fit.estimate.values(product), whole.sum(axis=others).ravel())
+
+
+def test_it_fits_as_well_as_noise_allows_and_no_better() -> None:
+    """Beyond χ² of 1 per answer it would fit noise; the answers to what has none hold to a part of a row."""
+    rng = np.random.default_rng(4)
+    domain = Domain({"a": 6, "b": 5, "c": 4})
+    x = rng.integers(50, 400, size=domain.shape)
+    pairs = [(0, 1), (0, 2), (1, 2)]
+    measured = [Block(0.1, [(i, Eye(domain.shape[i])) for i in axes]) for axes in pairs]
+    noisy = [x.sum(axis=3 - sum(axes)).ravel() + 10 * rng.normal(size=x.sum(axis=3 - sum(axes)).size) for axes in pairs]
+    sure = Block(1.0, [(0, Eye(6))])
+    fit = fitted_components(domain, measured, noisy, x.sum(), exact=[(sure, x.sum(axis=(1, 2)).astype(float))])
+    assert 0.2 < fit.misfit <= 1
+    first = fit.estimate.values(Workload.marginals(domain, k=1).products[0])
+    assert np.abs(first - x.sum(axis=(1, 2))).max() < 3
+
+
+def test_attributes_of_one_value_and_none_measured() -> None:
+    fit = fitted_components(FLAT, [Block(1.0, [(1, Eye(4))])], [np.array([1.0, 2, 3, 4])], 10.0, components=5)
+    assert fit.unmeasured == (0, 2)
+    assert isinstance(fit, Components)
+    assert fit.misfit <= 1
+
+
+def test_tables_too_large_are_refused() -> None:
+    domain = Domain({f"a{i}": 100 for i in range(5)})
+    fit = fitted_components(domain, [Block(1.0, [(0, Eye(100))])], [np.ones(100)], 100.0, components=5)
+    with pytest.raises(StrategyError, match="fewer attributes"):
+        fit.estimate.values(Workload.marginals(domain, k=5).products[0])
+
+
+def test_the_same_measurements_give_the_same_fit() -> None:
+    answers = [np.arange(block.rows, dtype=float) for block in blocks()]
+    one, other = (fitted_components(DOMAIN, blocks(), answers, 30.0, components=7) for _ in range(2))
+    assert all(map(np.array_equal, one.shares, other.shares))
