@@ -24,7 +24,7 @@ from hdmm.matrix.sensitivity import largest_column_norm
 from hdmm.matrix.storage import nbytes
 from hdmm.matrix.traced_products import trace_product
 from hdmm.matrix.traces import diagonal, exchangeable, total, trace
-from hdmm.matrix.wrapped import Conjugated, Gram, Permuted, RowScaled, Scaled, scaled
+from hdmm.matrix.wrapped import Conjugated, Gram, Permuted, Repeated, RowScaled, Scaled, scaled
 
 __all__ = [
     "AllIntervals",
@@ -47,6 +47,7 @@ __all__ = [
     "Ones",
     "PIdentity",
     "Permuted",
+    "Repeated",
     "Residual",
     "RowScaled",
     "Scaled",

@@ -44,6 +44,7 @@ MOST_CELLS = 1 << 27
 MOST_TRANSPORTED = 1 << 16
 """Up to which x is rounded beside two known tables: a linear program of seconds."""
 
+_MOST_JOINED = 1 << 22  # cells of attributes that blocks join in many ways: the largest tables then take less time
 _HEAVY = 10.0  # times the largest weight: known counts among measurements where only a penalty can be had
 
 
@@ -83,7 +84,9 @@ def _(
 def _(
     form: Orthogonal, answers: Sequence[Array], units: Sequence[float], estimate: Estimate, known: Sequence[Known] = ()
 ) -> Estimate:
-    sets = maximal(block.axes for block in form.blocks)
+    if _Cells.of(form.domain, form.blocks).size <= _MOST_JOINED:
+        return nonnegative.dispatch(Form)(form, answers, units, estimate, known)
+    sets = maximal(tuple(sorted(block.axes)) for block in form.blocks)
     return agreeing_tables(form, form.domain, sets, estimate, estimated_total(form, estimate))
 
 
@@ -154,10 +157,10 @@ def _(form: Direct, *, integers: bool) -> None:
 
 @check_nonnegative.register
 def _(form: Orthogonal, *, integers: bool) -> None:
-    if integers:
+    if integers and _Cells.of(form.domain, form.blocks).size > _MOST_JOINED:
         raise StrategyError(
-            "Whole numbers are not made from predicates on pairs of attributes that overlap. Ask for nonnegative "
-            "counts, or for unbiased ones."
+            f"Whole numbers that add up in all tables need one table, here of more than {_MOST_JOINED:,} cells. Ask "
+            "for nonnegative counts, or for unbiased ones."
         )
 
 
