@@ -418,7 +418,7 @@ def test_an_interrupted_plan_is_saved_and_shown(
 @pytest.mark.parametrize(
     ("privacy", "others"),
     [
-        ('rho = "0.02"', ["ρ = 0.02", "ε = 1.", "pure ε promises more"]),
+        ('rho = "0.02"', ["ρ = 0.02", "ε = 1.", "Pure ε has no δ"]),
         ('epsilon = "0.5"\ndelta = "1e-6"', ["ε = 0.5, δ = 0.000001", "Pure ε has no δ"]),
     ],
 )
