@@ -27,7 +27,7 @@ from hdmm.base.exceptions import StrategyError
 from hdmm.describe.domain import Domain
 from hdmm.describe.product import Attributes
 from hdmm.matrix import Array, Dense, Matrix, Repeated, Residual, diagonal, exchangeable, to_dense
-from hdmm.matrix.checks import frozen
+from hdmm.matrix.matrix import frozen
 from hdmm.privacy.guarantee import Noise
 from hdmm.select.gaussian_optimum import GramBlock, blocks_optimum
 from hdmm.select.problem import Problem
