@@ -41,6 +41,11 @@ else:
     ibis, pd = Lazy("ibis"), Lazy("pandas")
     dt, ops = Lazy("ibis.expr.datatypes"), Lazy("ibis.expr.operations")
 
+_OTHER_TIMES = (
+    "A pandas frame within the Ibis table has a column of type {}. Whether Ibis can convert it to microseconds depends "
+    "on its values. Give the frame itself, or convert the column (astype('datetime64[us]')) before Ibis gets it."
+)
+
 Backend: TypeAlias = Any  # of Ibis, which does not say what it is
 
 FETCHED_AT_ONCE = 2**16  # rows; with the longest texts, a quarter of a gigabyte per column
@@ -192,12 +197,16 @@ def as_integers(column: Any) -> Codes:
 def kinds_of(table: ibis.Table) -> dict[str, ColumnKind]:
     """The types of the columns as Ibis has them.
 
-    Of a pandas frame in memory, Ibis takes the type of a column of objects from its values: it says nothing.
+    Of a pandas frame in memory, Ibis takes the type of a column of objects from its values: it says nothing. All
+    times are converted to microseconds there, which fails on some: a frame that has others is refused.
     """
     found = {name: kind_of(kind) for name, kind in table.schema().items()}
     held: list[Any] = [getattr(each, "data", None) for each in table.op().find(ops.InMemoryTable)]
     frames = [data.obj for data in held if hasattr(data, "obj")]
     types = [kind for frame in frames if loaded("pandas") and isinstance(frame, pd.DataFrame) for kind in frame.dtypes]
+    for kind in types:
+        if str(kind).startswith(("datetime64[", "timedelta64[")) and "[us" not in str(kind):
+            raise DataError(_OTHER_TIMES.format(kind))
     untyped = np.dtype(object)
     if not any(kind == untyped for kind in types):
         return found
