@@ -202,8 +202,8 @@ class Records(Data):
         if self.reads_once and not self._declared:
             raise DataError(
                 "A RecordBatchReader may read a file whose types it inferred from the first rows, and fail on a row "
-                "that does not fit. Give reader.read_all(); or, if what it reads declares its types, as Parquet files and "
-                "databases do, say so: declared_types=True."
+                "that does not fit. Give reader.read_all(); or, if what it reads declares its types, as Parquet files "
+                "and databases do, say so: declared_types=True."
             )
         kinds = self._source.checked(self._names(self.domain.attributes))
         for part in (part for attribute in self.domain.attributes for part in attribute.parts):

@@ -162,8 +162,10 @@ class Engine(ABC):
             if self.chooses_here and asked.id is not None:
                 groupings = [finest(groupings)]
             found = [GroupCounts(asked.domain, axes) for axes in asked.chosen_groupings(groupings, rows)]
-            queries = len(parts) * len(found)  # a single one may take long, but leaves an empty line in a notebook
-            with shown_steps("Counting in the database", queries, long=queries > 1 or not in_notebook()) as step:
+            # A line in a notebook is left empty, and the number of rows, which decides how many queries there are, may
+            # not decide whether one is there (security O3). A single query may take long, but is not worth a line.
+            shown = len(groupings) > 1 or asked.id is not None or not in_notebook()
+            with shown_steps("Counting in the database", len(parts) * len(found), long=shown) as step:
                 for people, groups in itertools.product(parts, found):
                     by = asked.parts_of(groups.axes)
                     for each, counts in self.counted(table, asked, by, people):
