@@ -30,8 +30,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from hdmm import Bins, DataError, Domain, DomainError, Integers, Labels, from_table
-from hdmm.data.engines import database, sqlite
-from hdmm.data.engines.database import IbisTable
+from hdmm.data import engines
+from hdmm.data.engines import IbisTable, sqlite
 from hdmm.data.engines.duckdb import MOST_ROWS_PER_PERSON, memory_backend
 from hdmm.data.identity import identity
 from hdmm.data.sources.table_files import file_source
@@ -156,7 +156,7 @@ ARROW: dict[str, pa.Array] = {
 def test_hostile_values_of_arrow_decide_nothing(
     source: str, tmp_path: Path, capfd: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "memory_backend", cache(memory_backend))  # a database for each would take most time
+    monkeypatch.setattr(engines, "memory_backend", cache(memory_backend))  # a database for each would take most time
 
     def made(hostile: bool, kind: str) -> Any:
         column = pa.concat_arrays([pa.nulls(1, ARROW[kind].type), *([ARROW[kind]] if hostile else [])])
