@@ -216,7 +216,7 @@ class Records(Data):
             for cover, counts in zip(covers, self._counts(covers, before), strict=True):
                 for axes, found in zip(cover.wanted, cover.marginals(counts), strict=True):
                     each = grain(self.domain, cover.axes) // grain(self.domain, axes)  # parts, of amounts summed over
-                    yield found if each == 1 else found // each
+                    yield found if each == 1 else np.asarray(found // each)
 
     def _counts(self, covers: Sequence[Cover], before: object) -> Iterator[Counts]:
         wanted = [cover.axes for cover in covers]

@@ -12,7 +12,6 @@ norm, than one that stands at an end: sensitivity, noise and error are those of 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, ClassVar, final
@@ -134,7 +133,7 @@ class Amount(Values):
         x = numbers.astype(np.float64)
         there = np.isfinite(x)
         whole, left = self.steps_of(np.clip(np.where(there, x, 0.0), float(self.low), float(self.high)), np.floor)
-        return np.where(there, whole.astype(np.int64) + (left >= 0.5), DROPPED)  # noqa: PLR2004
+        return np.where(there, whole.astype(np.int64) + (left >= 0.5), DROPPED)
 
 
 def _number(given: object, what: str) -> Real:

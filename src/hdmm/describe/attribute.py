@@ -14,7 +14,7 @@ import numpy.typing as npt
 from hdmm.base.exceptions import DomainError
 from hdmm.describe.entries import INT64_END, Codes, ColumnLike, Label
 from hdmm.describe.levels import Level
-from hdmm.describe.values import DROPPED, Real, Labels, Outside, Values
+from hdmm.describe.values import DROPPED, Labels, Outside, Real, Values
 
 _FEW = 6  # labels that are written out in words
 _LABELS_LIMIT = 10**7  # labels written out at once

@@ -18,7 +18,7 @@ from hdmm.base.frozen import assign
 from hdmm.base.hints import brief
 from hdmm.describe.entries import INT64_END, Codes, Label, as_int64, exact_number, plain_value
 from hdmm.describe.levels import Level, LevelsLike
-from hdmm.describe.values import DROPPED, Real, Outside, Values, listed
+from hdmm.describe.values import DROPPED, Outside, Real, Values, listed
 
 _MOST_FLOAT = sys.float_info.max
 

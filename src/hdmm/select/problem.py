@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -9,6 +10,7 @@ from functools import cached_property
 from typing import final
 
 from hdmm.base.exceptions import StrategyError
+from hdmm.describe.amount import MOST_STEPS
 from hdmm.describe.predicates import Identity
 from hdmm.describe.product import Attributes, Product
 from hdmm.describe.workload import Workload
@@ -140,9 +142,17 @@ class Problem:
         return scale * max(form.total_variance(some) for some in each)
 
     def _value(self, strategy: Strategy) -> float:
+        if not self._measurable(strategy):
+            return math.inf
         if self.goal is not None and not self.goal.linear:
             return self.goal.value(strategy, self.noise)
         return unit_error(self.workload, strategy, noise=self.noise)
+
+    def _measurable(self, strategy: Strategy) -> bool:
+        """Whether the parts into which amounts divide a row can be counted: not if a block has two large amounts."""
+        grains = [attribute.values.grain for attribute in (self.values or self).given.domain.attributes]
+        divided = max(grains) > 1
+        return not divided or all(math.prod([grains[i] for i in axes]) <= MOST_STEPS for axes in strategy.table.axes)
 
     @cached_property
     def identity_error(self) -> float:

@@ -17,8 +17,8 @@ from typing import TypeVar, final
 import numpy as np
 
 from hdmm.base.exceptions import StrategyError
-from hdmm.describe.workload import Workload
 from hdmm.describe.product import Attributes
+from hdmm.describe.workload import Workload
 from hdmm.matrix import Array, Matrix, Scaled, scaled
 from hdmm.matrix.integers import entries, rounded
 from hdmm.matrix.norms import Order

@@ -186,7 +186,7 @@ def _position_of_float(column: Expression, values: Values) -> Expression | None:
         low, high, most = _float(values.low), _float(values.high), _float(sys.float_info.max)
         finite = column.between(-most, most).ifelse(column, ibis.null())
         inside = ibis.cases((finite < low, low), (finite > high, high), else_=finite)
-        whole, left = values.steps_of(inside, lambda steps: steps.floor())
+        whole, left = values.steps_of(inside, lambda steps: steps.floor())  # pyright: ignore[reportUnknownLambdaType]
         return whole.cast("int64") + ibis.cases((left >= _float(0.5), ibis.literal(1, "int64")), else_=_integer(0))
     return _case([(column == _float(n), place) for n, place in _exact(values, np.dtype(np.float64))])
 

@@ -72,7 +72,7 @@ class Numeral:
         )
 
     def real(self, *, whole: bool = False) -> Expression:
-        """The float nearest to the number, if the float is finite, and the text has a point or an exponent or `whole`."""
+        """The float nearest to the number, if it is finite; of a text with neither point nor exponent, if `whole`."""
         large, small = _MOST_MAGNITUDE, _LEAST_MAGNITUDE
         zero = ibis.literal(0.0, "float64")
         return ibis.cases(
