@@ -151,8 +151,12 @@ class Domain(Shown):
         >>> domain.shape, domain["race"].labels
         ((115, 4), ((False, False), (False, True), (True, False), (True, True)))
         """
+        _refuse_amounts(self.named(names, "to merge"), "merged with other attributes")
+        return self.merged_cells(names, name=name)
+
+    def merged_cells(self, names: Iterable[str], *, name: str) -> Domain:
+        """`merge` of attributes that may be amounts, whose cells are merged; no data is read by such a domain."""
         parts = self.named(names, "to merge")
-        _refuse_amounts(parts, "merged with other attributes")
         if len(parts) < 2:
             raise DomainError("Merging needs at least two attributes. Name all attributes that become one.")
         merged = Attribute(name, Merged(parts))

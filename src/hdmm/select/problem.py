@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -101,11 +102,18 @@ class Problem:
 
         It is the same in fewer products, which take longer to find than to do without.
         """
-        return demand(self.given, None, self.parts).without(self.known_axes)
+        return self._measurable_of(demand(self.given, None, self.parts))
 
     def demand_over(self, bases: Mapping[int, Matrix]) -> Demand:
         """What is asked of each eigenspace over the bases, by axis."""
-        return demand(self.workload, bases, self.parts).without(self.known_axes)
+        return self._measurable_of(demand(self.workload, bases, self.parts))
+
+    def _measurable_of(self, asked: Demand) -> Demand:
+        """What is asked beside known counts, with marginals over two large amounts ruled out."""
+        grains = [self._grains[axis] for axis in asked.axes]
+        pairs = itertools.combinations([k for k, grain in enumerate(grains) if grain > 1], 2)
+        apart = tuple(1 << j | 1 << k for j, k in pairs if grains[j] * grains[k] > MOST_STEPS)
+        return replace(asked, apart=apart).without(self.known_axes)
 
     @cached_property
     def known_axes(self) -> list[Attributes]:
@@ -150,9 +158,14 @@ class Problem:
 
     def _measurable(self, strategy: Strategy) -> bool:
         """Whether the parts into which amounts divide a row can be counted: not if a block has two large amounts."""
-        grains = [attribute.values.grain for attribute in (self.values or self).given.domain.attributes]
+        grains = self._grains
         divided = max(grains) > 1
         return not divided or all(math.prod([grains[i] for i in axes]) <= MOST_STEPS for axes in strategy.table.axes)
+
+    @cached_property
+    def _grains(self) -> list[int]:
+        """Into how many parts each attribute divides a row."""
+        return [attribute.values.grain for attribute in (self.values or self).given.domain.attributes]
 
     @cached_property
     def identity_error(self) -> float:
