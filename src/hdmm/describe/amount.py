@@ -7,7 +7,7 @@ values are linear in these two cells, so that sums are queries like all others:
     number of values = low cell + high cell        sum of values = low · low cell + high · high cell
 
 A row adds a convex combination of the columns of its possible cells to the answers, so no row adds more, in either
-norm, than one that stands at an end: sensitivity, noise and error are those of the cells (docs/theory/amounts.md).
+norm, than one that stands at an end: sensitivity, noise and error are those of the cells.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from hdmm.describe.entries import Codes, Label, exact_number, plain_value
 from hdmm.describe.levels import Level
 from hdmm.describe.values import DROPPED, Outside, Real, Values
 
-MOST_STEPS = 2**25
+MOST_PARTS = 2**25
 """Of all amounts in one block together: 2³⁶ rows in parts of so many are integers below 2⁶¹."""
 
 SUM_IT = "Ask for its SUM or AVG, by other attributes."
@@ -68,9 +68,9 @@ class Amount(Values):
             raise DomainError(
                 f"Steps of {step} do not divide the amounts from {low} to {high}. Give a step that does, or move high."
             )
-        if steps > MOST_STEPS:
+        if steps > MOST_PARTS:
             raise DomainError(
-                f"From {low} to {high} there are {int(steps):,} steps of {step}; at most {MOST_STEPS:,} are counted. "
+                f"From {low} to {high} there are {int(steps):,} steps of {step}; at most {MOST_PARTS:,} are counted. "
                 "Give a larger step: noise hides far more than one."
             )
         assign(self, **given)

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import final
 
 from hdmm.base.exceptions import StrategyError
-from hdmm.describe.amount import MOST_STEPS
+from hdmm.describe.amount import MOST_PARTS
 from hdmm.describe.predicates import Identity
 from hdmm.describe.product import Attributes, Product
 from hdmm.describe.workload import Workload
@@ -112,7 +112,7 @@ class Problem:
         """What is asked beside known counts, with marginals over two large amounts ruled out."""
         grains = [self._grains[axis] for axis in asked.axes]
         pairs = itertools.combinations([k for k, grain in enumerate(grains) if grain > 1], 2)
-        apart = tuple(1 << j | 1 << k for j, k in pairs if grains[j] * grains[k] > MOST_STEPS)
+        apart = tuple(1 << j | 1 << k for j, k in pairs if grains[j] * grains[k] > MOST_PARTS)
         return replace(asked, apart=apart).without(self.known_axes)
 
     @cached_property
@@ -160,7 +160,7 @@ class Problem:
         """Whether the parts into which amounts divide a row can be counted: not if a block has two large amounts."""
         grains = self._grains
         divided = max(grains) > 1
-        return not divided or all(math.prod([grains[i] for i in axes]) <= MOST_STEPS for axes in strategy.table.axes)
+        return not divided or all(math.prod([grains[i] for i in axes]) <= MOST_PARTS for axes in strategy.table.axes)
 
     @cached_property
     def _grains(self) -> list[int]:
