@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from hdmm import ZCDP, Ledger, PureDP, load_plan, load_spec
-from hdmm.apps.cli import program as app
+from hdmm.apps import cli as app
 from hdmm.apps.cli import run
 from hdmm.publication.spec import schema_text
 from tests.support.spec_cases import SPEC, people, planned, prepared, write_csv
@@ -418,7 +418,7 @@ def test_an_interrupted_plan_is_saved_and_shown(
 @pytest.mark.parametrize(
     ("privacy", "others"),
     [
-        ('rho = "0.02"', ["ρ = 0.02", "ε = 1.", "pure ε promises more"]),
+        ('rho = "0.02"', ["ρ = 0.02", "ε = 1.", "Pure ε has no δ"]),
         ('epsilon = "0.5"\ndelta = "1e-6"', ["ε = 0.5, δ = 0.000001", "Pure ε has no δ"]),
     ],
 )

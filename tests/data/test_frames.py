@@ -26,7 +26,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hdmm import Bins, DataError, Domain, Integers, Labels, from_table
-from hdmm.data.engines import database
+from hdmm.data import engines
 from hdmm.data.engines.duckdb import memory_backend
 from hdmm.describe.values import Values
 from tests.data.test_sources import (
@@ -40,7 +40,7 @@ _ONE_BACKEND = cache(memory_backend)
 @pytest.fixture(autouse=True)
 def one_backend(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables in memory with Ibis share a database, because opening one for each would take most of the time."""
-    monkeypatch.setattr(database, "memory_backend", _ONE_BACKEND)
+    monkeypatch.setattr(engines, "memory_backend", _ONE_BACKEND)
 
 
 def dates(raw: bytes) -> pd.DataFrame:

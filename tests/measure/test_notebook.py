@@ -202,7 +202,7 @@ class Cell:
         monkeypatch.setattr(IPython.display, "display", self.display)
         monkeypatch.setattr(IPython.display, "update_display", self.display)
         monkeypatch.setattr("hdmm.base.steps.in_notebook", lambda: True)
-        monkeypatch.setattr("hdmm.measure.reporter.in_notebook", lambda: True)
+        monkeypatch.setattr("hdmm.measure.optimize.in_notebook", lambda: True)
 
     def display(self, data: dict[str, str], *, raw: bool, display_id: str) -> None:
         assert raw

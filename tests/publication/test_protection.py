@@ -13,6 +13,7 @@ import pytest
 from scipy.stats import norm
 
 from hdmm import ZCDP, ApproxDP, Domain, GaussianDP, PureDP, Strategy, Unit
+from hdmm.apps.cli import run
 from hdmm.privacy.conversion import epsilon_up
 from hdmm.privacy.gdp import gaussian_epsilon_up
 from hdmm.privacy.guarantee import Privacy
@@ -148,3 +149,32 @@ def test_a_report_of_early_noise_claims_no_mu() -> None:
 def test_what_is_said_of_factor_and_delta_is_rounded_up(privacy: Privacy, says: str) -> None:
     strategy = Strategy.identity(Domain({"sex": ["M", "F"]}))
     assert says in render(Report("t", "people", "2026", privacy, Unit(), None, 0.95, (), strategy, "Identity"))
+
+
+PRIVACIES = [('rho = "0.5"', '{ rho = "2" }'), ('mu = "1"', '{ mu = "2" }'), ('epsilon = "1"', '{ epsilon = "4" }')]
+
+
+@pytest.mark.parametrize(("privacy", "cap"), PRIVACIES)
+def test_who_plans_and_spends_is_told_the_epsilon(
+    privacy: str, cap: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """ρ = ½ is ε = 6.18 at δ = 10⁻⁹: a margin that is chosen by ρ alone would be chosen blindly."""
+    text = SPEC.replace('epsilon = "0.5"', privacy).replace('{ epsilon = "4" }', cap)
+    path = str(prepared(tmp_path, text))
+    said = {}
+    for command in (["check"], ["plan"], ["release", "--yes"]):
+        assert run([command[0], path, *command[1:]]) == 0
+        said[command[0]] = capsys.readouterr().out
+    pure = privacy.startswith("epsilon")
+    for each in said.values():
+        assert ("ε = 6.18 at δ = 10⁻⁹" in each) is not pure
+    others = said["plan"].split("Other guarantees")[1].splitlines()[1:7]
+    first = next(line for line in others if "as above" in line)
+    assert first.split("as above")[1].split()[0] == ("1.00" if pure else "6.18")
+    assert run(["plan", path, "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    least = Protection.of(load_spec(path).privacy, gaussian=True)
+    assert facts["protection"]["mu"] == least.mu
+    assert [each["epsilon"] for each in facts["protection"]["epsilon_at"]] == [epsilon for epsilon, _ in least.pairs]
+    assert facts["budgets"][2]["epsilon"] == pytest.approx(1 if pure else 6.174, abs=1e-3)
+    assert facts["other_noise"][-1]["epsilon"] > 0

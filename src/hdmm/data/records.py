@@ -38,8 +38,8 @@ from hdmm.data.counting import (
     smallest_type,
 )
 from hdmm.data.counts import Axes, Counts, Data, checked_rows_bound, grain, refuse_passes, withholding
+from hdmm.data.engines import IbisTable
 from hdmm.data.engines.address import place_of
-from hdmm.data.engines.database import IbisTable
 from hdmm.data.engines.engine import CannotCountError, CountedSource, CountRequest
 from hdmm.data.identity import Rows, bounded, people
 from hdmm.data.sources.frames import ArrowDataset, ArrowReader, ArrowTable, PandasFrame, PolarsFrame

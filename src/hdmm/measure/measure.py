@@ -35,7 +35,7 @@ from hdmm.data.records import Records
 from hdmm.describe.workload import Workload
 from hdmm.engines import Device, Workers, lent
 from hdmm.matrix import Array
-from hdmm.matrix.checks import frozen
+from hdmm.matrix.matrix import frozen
 from hdmm.measure.chunked_release import AnyRelease, ChunkedRelease, check_chunks
 from hdmm.measure.prepare import Prepared, prepare
 from hdmm.measure.provenance import MeasuredPart

@@ -18,6 +18,7 @@ from hdmm.answers.charts import Chart, errors_chart
 from hdmm.answers.margins import half_width
 from hdmm.base.exceptions import DataError, FileError, HdmmError, LedgerError, PrivacyError, StrategyError
 from hdmm.base.notebook import Card, Shown
+from hdmm.base.numbers import up
 from hdmm.bounds.gap import certified_gap, summed
 from hdmm.bounds.svd import svd_bound
 from hdmm.data import Data
@@ -364,10 +365,11 @@ def _explain(plan: Plan) -> list[str]:
             f"By its goal, it is {math.sqrt(identity / plan.value):.2f} times better than noise on every cell."
         )
     if plan.gap is not None:
-        lines.append(f"No strategy can have errors that are more than {1 - (1 + plan.gap) ** -0.5:.2%} smaller.")
+        smaller = up(100 * (1 - (1 + plan.gap) ** -0.5), 2)
+        lines.append(f"No strategy can have errors that are more than {smaller} % smaller.")
     elif not plan.known and (bound := svd_bound(summed(plan.goal.in_counts))) > 0:
         times = math.sqrt(plan.value / bound)
-        lines.append(f"No strategy can be more than {times:.2f} times better (singular values, a loose bound).")
+        lines.append(f"No strategy can be more than {up(times, 2)} times better (singular values, a loose bound).")
     lines.append(f"It measures {_measured(plan.strategy, plan.noise)}.")
     by_operator: dict[str, list[Candidate]] = {}
     for candidate in plan.candidates:

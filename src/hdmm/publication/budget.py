@@ -16,9 +16,8 @@ from hdmm.privacy.ledger import Ledger, open_account
 from hdmm.privacy.names import shown_name
 from hdmm.privacy.spending import Parameter, Spending
 from hdmm.privacy.units import SYMBOLS, UNITS, account, charge, parted, shown
+from hdmm.publication.protection import DELTA
 from hdmm.publication.spec import Spec
-
-_DELTA = Fraction(1, 10**9)  # at which what was spent is said
 
 
 @final
@@ -64,7 +63,7 @@ class Budget:
         """What all debits of an account in ρ or μ² guarantee, as ε with δ."""
         if self.parameter == "epsilon" or self.spent == 0:
             return ""
-        epsilon = up(float(self.spending.epsilon_at(_DELTA)), 3)
+        epsilon = up(float(self.spending.epsilon_at(DELTA)), 3)
         return (
             f" All debits together have ε = {epsilon} at δ = 10⁻⁹. (If results decided how much was spent later, only "
             "the cap is guaranteed.)"

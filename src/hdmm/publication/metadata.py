@@ -46,7 +46,7 @@ def metadata(spec: Spec, release: AnyRelease, expected: Sequence[Forecast]) -> d
         "dataset": spec.data.dataset,
         "created": measured_at(release),
         "privacy": privacy_facts(release.privacy),
-        "protection": _protection(release),
+        "protection": protection_facts(Protection.of(release.privacy, gaussian=release.exact_gaussian)),
         "unit": {"rows": release.unit.rows, "neighbours": release.unit.neighbours, "meaning": str(release.unit)},
         "receipt": None
         if receipt is None
@@ -121,9 +121,8 @@ def privacy_facts(privacy: Privacy) -> dict[str, Json]:
     return {**parameters, "meaning": str(privacy)}
 
 
-def _protection(release: AnyRelease) -> dict[str, Json]:
-    """All that the guarantee states at once, each number rounded up; null is what is not known."""
-    found = Protection.of(release.privacy, gaussian=release.exact_gaussian)
+def protection_facts(found: Protection) -> dict[str, Json]:
+    """All that a guarantee states at once, each number rounded up; null is what is not known."""
     return {
         "mu": found.mu,
         "rho": found.rho,

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import final
 
 from hdmm.answers.combinations import sum_variances
@@ -25,7 +24,7 @@ from hdmm.measure.release import Release, form_in_noise
 from hdmm.privacy.gdp import gaussian_epsilon_up
 from hdmm.privacy.guarantee import ZCDP, ApproxDP, GaussianDP, Privacy, PureDP
 from hdmm.publication.forecast import as_measured, forecasts, ratio_variances, unit_variance
-from hdmm.publication.protection import as_protective, best_guess
+from hdmm.publication.protection import DELTA, as_protective, best_guess, epsilon_at_delta
 from hdmm.publication.spec import Spec
 from hdmm.publication.spec.origin import rows_of
 from hdmm.reconstruct.nonnegative import check_nonnegative
@@ -34,7 +33,6 @@ from hdmm.strategy.form import Form
 from hdmm.strategy.lattice import Lattice
 from hdmm.strategy.strategy import Strategy
 
-DELTA = Fraction(1, 10**9)  # of (ε, δ) where the specification declares none
 _QUICK = 0.1  # of the time limit, for a plan with other noise
 
 
@@ -81,11 +79,13 @@ class LeastBudget:
 class OtherNoise:
     """Another guarantee, and how many times the plan's its margins are, by a plan of a quick search.
 
-    `guess` is how often a guess is right at most; `equal` says that this is as often as under the specification's.
+    `epsilon` is its ε at δ = 10⁻⁹ (without δ, if it is pure). `guess` is how often a guess is right at most; `equal`
+    says that this is as often as under the specification's.
     """
 
     privacy: Privacy
     times: float
+    epsilon: float
     guess: float
     equal: bool
 
@@ -228,7 +228,8 @@ def other_noise(spec: Spec, plan: Plan) -> tuple[OtherNoise, ...]:
     if not here > 0:
         return ()
     return tuple(
-        OtherNoise(each, margin(each, quick) / here, best_guess(each), equal=each is others[-1]) for each in others
+        OtherNoise(each, margin(each, quick) / here, epsilon_at_delta(each), best_guess(each), equal=each is others[-1])
+        for each in others
     )
 
 

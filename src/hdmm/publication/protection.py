@@ -16,11 +16,13 @@ from scipy.special import log_ndtr, ndtr, ndtri
 
 from hdmm.base.numbers import figure
 from hdmm.privacy.gdp import mu_of_pure_up, root
-from hdmm.privacy.guarantee import Privacy, PureDP
+from hdmm.privacy.guarantee import ApproxDP, Privacy, PureDP, short_name
 from hdmm.privacy.spending import Spending, least_epsilon
 
 _STEEPEST = 700.0  # ε from which on the trade-off falls to 0 at once: the next would overflow
 DELTAS: Final = tuple(Fraction(1, 10**k) for k in (3, 6, 9, 12))
+DELTA: Final = Fraction(1, 10**9)
+"""The δ at which ε is stated where none is declared."""
 
 
 @final
@@ -60,6 +62,49 @@ class Protection:
                 0.0, 1 - math.exp(min(self.pure, _STEEPEST)) * false_alarms, math.exp(-self.pure) * (1 - false_alarms)
             )
         return 1.0 - false_alarms if self.mu is None else float(ndtr(-ndtri(false_alarms) - self.mu))
+
+
+def epsilon_at_delta(privacy: Privacy) -> float:
+    """The least ε at δ = 10⁻⁹ of a release that is made now, rounded up; of pure privacy, its own.
+
+    >>> from hdmm import ZCDP
+    >>> round(epsilon_at_delta(ZCDP("0.5")), 3), epsilon_at_delta(PureDP(2))
+    (6.174, 2.0)
+    """
+    return _up(privacy.epsilon if isinstance(privacy, PureDP) else least_epsilon(privacy, DELTA, gaussian=True))
+
+
+def in_epsilon(privacy: Privacy) -> str:
+    """The ε at δ = 10⁻⁹ of a guarantee that does not state one, in words; else nothing.
+
+    >>> from hdmm import ZCDP
+    >>> in_epsilon(ZCDP("0.5")), in_epsilon(PureDP(1))
+    ('ε = 6.18 at δ = 10⁻⁹', '')
+    """
+    stated = isinstance(privacy, PureDP | ApproxDP)
+    return "" if stated else f"ε = {shown_up(epsilon_at_delta(privacy))} at δ = 10⁻⁹"
+
+
+def stated(privacy: Privacy) -> str:
+    """The parameters, and what they mean as ε where they do not state it.
+
+    >>> from hdmm import ZCDP
+    >>> stated(ZCDP("0.5")), stated(PureDP(1))
+    ('ρ = 0.5 (ε = 6.18 at δ = 10⁻⁹)', 'ε = 1')
+    """
+    meaning = in_epsilon(privacy)
+    return f"{short_name(privacy)} ({meaning})" if meaning else short_name(privacy)
+
+
+def in_full(privacy: Privacy) -> str:
+    """The parameters, the kind of guarantee, and what they mean as ε where they do not state it.
+
+    >>> from hdmm import ZCDP
+    >>> in_full(ZCDP("0.5"))
+    'ρ = 0.5 (zero-concentrated differential privacy; ε = 6.18 at δ = 10⁻⁹)'
+    """
+    meaning = in_epsilon(privacy)
+    return f"{str(privacy).removesuffix(')')}; {meaning})" if meaning else str(privacy)
 
 
 def best_guess(privacy: Privacy) -> float:

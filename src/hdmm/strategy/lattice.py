@@ -128,6 +128,11 @@ class Lattice:
         people = unit.factor(noise, signed=self.signed)  # MatrixError if a factor has entries that are not integers
         return self._largest_norm(once_each(lambda s: 1 / s, scales), noise.order) * people / noise.order
 
+    def ratios(self, scales: Sequence[Fraction], noise: Noise) -> set[Fraction]:
+        """t = s_j·w_j, or τ = σ_j²·w_j², of the blocks: one number, if these scales are those of one measurement."""
+        pairs = zip(self.strategy.table.weights.tolist(), (s.as_integer_ratio() for s in scales), strict=True)
+        return {Fraction(weight) ** noise.order * Fraction(*scale) for weight, scale in dict.fromkeys(pairs)}
+
     def largest_answers(self, max_rows: int) -> tuple[int, ...]:
         """A bound on |Âx| of each block, for tables of at most `max_rows` rows: max_rows · Π max|Â_i|."""
         table = self.strategy.table

@@ -19,6 +19,7 @@ from hdmm.data.inspect import Look, Misses, look
 from hdmm.data.records import doubtful_types, read_files
 from hdmm.publication.budget import Budget, budget_of
 from hdmm.publication.preflight import refusals, replaced, secret_warning
+from hdmm.publication.protection import in_full
 from hdmm.publication.spec import Spec
 from hdmm.publication.spec.origin import open_data
 
@@ -59,7 +60,7 @@ def check(spec: Path, looks: bool, yes: bool, strict: bool, given: SpecOverrides
     rows = [[t.name, t.title, f"{t.rows:,}", f"{t.weight:g}"] for t in found.tables]
     title = f"{spec}: {len(rows)} tables over {found.domain.size:,} cells"
     out.table(title, ["table", "title", "rows", "weight"], rows, texts=2)
-    out.say(f"A release spends {found.privacy}, hiding {found.unit}.", account.summary)
+    out.say(f"A release spends {in_full(found.privacy)}, hiding {found.unit}.", account.summary)
     files = () if data is None else tuple(Path(found.masked(str(file))) for file in read_files(data))
     out.say(*_files_lines(files), *([] if data is None else ["The data has all columns."]))
     out.say(*warnings, style="yellow")

@@ -13,11 +13,12 @@ from hdmm.apps.cli.options import FILE, SpecOverrides, by_name, common, specifie
 from hdmm.apps.cli.output import INTERRUPTED, Output, number
 from hdmm.apps.facts import forecast_facts, spec_facts
 from hdmm.base.hints import decimal_point, first_of
+from hdmm.base.numbers import up
 from hdmm.engines import Device, gpu
 from hdmm.privacy.guarantee import ZCDP, ApproxDP, GaussianDP, Privacy, PureDP, error_factor, scaled, short_name
 from hdmm.publication.forecast import as_measured
+from hdmm.publication.metadata import protection_facts
 from hdmm.publication.outlook import (
-    DELTA,
     LeastBudget,
     OtherNoise,
     TableOutlook,
@@ -29,7 +30,15 @@ from hdmm.publication.outlook import (
     together,
 )
 from hdmm.publication.planning import Planned, make_plan
-from hdmm.publication.protection import best_guess, shown_guess
+from hdmm.publication.protection import (
+    Protection,
+    best_guess,
+    epsilon_at_delta,
+    in_epsilon,
+    shown_guess,
+    shown_up,
+    stated,
+)
 from hdmm.publication.published import open_published
 from hdmm.publication.spec import Spec
 
@@ -121,7 +130,8 @@ def _show(spec: Spec, made: Planned, out: Output, *, verbose: bool) -> None:
     if others:
         _say_others(spec, others, out)
     if chosen.gap is not None:
-        out.say(f"No plan with this noise can have margins more than {1 - (1 + chosen.gap) ** -0.5:.1%} smaller.")
+        smaller = up(100 * (1 - (1 + chosen.gap) ** -0.5), 1)
+        out.say(f"No plan with this noise can have margins more than {smaller} % smaller.")
     out.say(*(chosen.explain(advice=False).splitlines() if verbose else []), *spec.advice)
     if found.refused:
         out.say(f"A release with this plan would be refused. {found.refused}", style="red")
@@ -133,6 +143,7 @@ def _show(spec: Spec, made: Planned, out: Output, *, verbose: bool) -> None:
             "plan": None if made.outcome == "trial" else spec.plan.folder,
             "outcome": made.outcome,
             "stopped": chosen.stopped,
+            "protection": protection_facts(Protection.of(spec.privacy, gaussian=True)),
             "objective": "margins" if chosen.goal.targets else chosen.goal.objective.value,
             "level": spec.output.level,
             "errors": forecast_facts(found.forecasts),
@@ -165,7 +176,7 @@ def _say_margins(spec: Spec, tables: Sequence[TableOutlook], out: Output) -> Non
     ]
     columns = ["table", "rows", "typical", "worst", *["asked"] * asked, *["relative"] * relative]
     out.table(
-        f"Margins of error (±) at {100 * spec.output.level:g} %, at {short_name(spec.privacy)};\n"
+        f"Margins of error (±) at {100 * spec.output.level:g} %, at {stated(spec.privacy)};\n"
         "the last two columns are simpler mechanisms",
         [*columns, "noise on\nevery cell", "noise on\neach count"],
         rows,
@@ -199,13 +210,21 @@ def _ratio_lines(tables: Sequence[TableOutlook]) -> list[str]:
 def _say_budgets(spec: Spec, tables: Sequence[TableOutlook], out: Output) -> list[dict[str, object]]:
     others = [scaled(spec.privacy, times) for times in _TIMES]
     factors = [error_factor(spec.privacy, other) for other in others]
-    names = [short_name(other) for other in others]
+    names, epsilons = [short_name(other) for other in others], [epsilon_at_delta(other) for other in others]
+    heads = [name.replace(", ", ",\n") for name in names]
+    title = "Margins of error of the worst row, for other budgets"
+    if in_epsilon(spec.privacy):
+        title = f"{title}, with their ε at δ = 10⁻⁹"
+        heads = [f"{name}\nε = {shown_up(each)}" for name, each in zip(heads, epsilons, strict=True)]
     out.table(
-        "Margins of error of the worst row, for other budgets",
-        ["table", *(name.replace(", ", ",\n") for name in names)],
+        title,
+        ["table", *heads],
         [[t.table, *(number(None if t.worst is None else t.worst * factor) for factor in factors)] for t in tables],
     )
-    return [{"privacy": name, "error_factor": factor} for name, factor in zip(names, factors, strict=True)]
+    return [
+        {"privacy": name, "error_factor": factor, "epsilon": epsilon}
+        for name, factor, epsilon in zip(names, factors, epsilons, strict=True)
+    ]
 
 
 def _least_lines(spec: Spec, tables: Sequence[TableOutlook], least: LeastBudget | None) -> list[str]:
@@ -213,7 +232,7 @@ def _least_lines(spec: Spec, tables: Sequence[TableOutlook], least: LeastBudget 
     if least is None:
         return ["To plan for margins of error: margin = 50 in a [[table]], or --target TABLE=50."]
     declared, share = short_name(spec.privacy), least.declared_times_least
-    lines = [f"{short_name(least.privacy)} is the smallest budget that meets every margin."]
+    lines = [f"{stated(least.privacy)} is the smallest budget that meets every margin."]
     if any(t.asked is None for t in tables):
         lines.append("A table without a margin is only held to ten times the largest margin.")
     if least.reached:
@@ -227,13 +246,15 @@ def _least_lines(spec: Spec, tables: Sequence[TableOutlook], least: LeastBudget 
 
 
 def _say_others(spec: Spec, others: Sequence[OtherNoise], out: Output) -> None:
-    here, right = spec.privacy, shown_guess(best_guess(spec.privacy))
+    here = spec.privacy
+    compared = [(here, "as above", epsilon_at_delta(here), best_guess(here))]
+    compared += [(o.privacy, f"{o.times:.3g} times these", o.epsilon, o.guess) for o in others]
     out.table(
         "Other guarantees",
-        ["guarantee", "noise", "margins of error", "a guess\nis right"],
+        ["guarantee", "noise", "margins of error", "ε at\nδ = 10⁻⁹", "a guess\nis right"],
         [
-            [short_name(here), here.noise.value, "as above", right],
-            *([short_name(o.privacy), o.privacy.noise.value, _times(o), shown_guess(o.guess)] for o in others),
+            [short_name(privacy), privacy.noise.value, margins, shown_up(epsilon), shown_guess(guess)]
+            for privacy, margins, epsilon, guess in compared
         ],
         texts=2,
     )
@@ -242,12 +263,8 @@ def _say_others(spec: Spec, others: Sequence[OtherNoise], out: Output) -> None:
     out.say(
         f"{equal} protects as much as {short_name(here)}: a guess, at even odds,",
         f"whether the data differs by {spec.unit},",
-        f"from all that is published, is right with a probability of at most {right}.",
+        f"from all that is published, is right with a probability of at most {shown_guess(best_guess(here))}.",
     )
-
-
-def _times(other: OtherNoise) -> str:
-    return f"{other.times:.3g} times these"
 
 
 def _numbers_compared(privacy: Privacy) -> str:
@@ -255,10 +272,8 @@ def _numbers_compared(privacy: Privacy) -> str:
     match privacy:
         case PureDP():
             return "(ε, δ) fails with a probability of at most δ; ρ = ε²/2 is what pure ε implies."
-        case ApproxDP():
+        case ApproxDP() | ZCDP() | GaussianDP():
             return "Pure ε has no δ, and promises more."
-        case ZCDP() | GaussianDP():
-            return f"This noise has the first of these ε at δ = {float(DELTA):g}; pure ε promises more."
 
 
 def _outcome(spec: Spec, made: Planned) -> list[str]:

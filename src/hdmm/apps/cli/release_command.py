@@ -21,6 +21,7 @@ from hdmm.publication.budget import Budget, budget_of, budgets_in, check_payable
 from hdmm.publication.files import format_names
 from hdmm.publication.planning import plan_for
 from hdmm.publication.preflight import Preflight, preflight, secret_warning
+from hdmm.publication.protection import in_full
 from hdmm.publication.publish import Publication, publish_ready, resume
 from hdmm.publication.report.contents import listed
 from hdmm.publication.spec import Spec
@@ -166,7 +167,7 @@ def _confirmed(ready: Preflight, out: Output, *, yes: bool, new_dataset: str | N
         )
     new = _is_new(account, out, named=new_dataset is not None)
     asked = cost(spec, account)
-    said = f"This spends {spec.privacy} of dataset {account.dataset!r}, permanently.{converted(spec, account)}"
+    said = f"This spends {in_full(spec.privacy)} of dataset {account.dataset!r}, permanently.{converted(spec, account)}"
     out.say(said, style="bold")
     out.say(account.summary)
     confirm(f"Spend {account.shown(asked)}?", "A release spends a budget permanently.", out, yes=yes)

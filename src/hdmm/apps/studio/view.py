@@ -32,6 +32,7 @@ from hdmm.publication.metadata import read_metadata
 from hdmm.publication.outlook import TableOutlook, outlook, table_outlooks
 from hdmm.publication.planning import answers, suits
 from hdmm.publication.preflight import check_replaceable, error_of, purpose_of, source_name
+from hdmm.publication.protection import in_epsilon, in_full
 from hdmm.publication.spec import Spec
 from hdmm.publication.unpublished import how_to_publish, in_use, is_kept
 
@@ -168,6 +169,7 @@ def budget_step(spec: Spec, account: Budget, text: str) -> Json:
         "value": format_amount(found.amount),
         "number": float(found.amount),
         "label": f"{parameter(spec.privacy)[0][0]} = {format_amount(found.amount)}",
+        "meaning": found.meaning,
         "factor": math.sqrt(found.variance / here.variance),
         "asked": account.shown(found.asked),
         "share": float(found.asked / account.cap),
@@ -183,6 +185,7 @@ class _Price:
     amount: Fraction  # ε, ρ or μ
     variance: Fraction  # of the noise at sensitivity 1
     asked: Fraction  # of the account
+    meaning: str  # as ε at a small δ, where it does not state its own
 
 
 def _price(spec: Spec, account: Budget, text: str) -> _Price:
@@ -194,7 +197,7 @@ def _priced(like: Privacy, text: str, counted: Parameter, times: int) -> _Price:
     """The price of the same kind of guarantee with another number. Kept, because (ε, δ) takes milliseconds."""
     other = with_budget(like, text)
     price = Fraction(charge(other, counted, times, gaussian=True), UNITS)
-    return _Price(budget_number(other), other.variance_factor, price)
+    return _Price(budget_number(other), other.variance_factor, price, in_epsilon(other))
 
 
 @final
@@ -300,7 +303,7 @@ def offer(spec: Spec, account: Budget, digest: str) -> dict[str, Json]:
         "record": record_of(account),
         "type": format_amount(budget_number(spec.privacy)),
         "short": short_name(spec.privacy),
-        "meaning": f"{spec.privacy}{converted(spec, account)}",
+        "meaning": f"{in_full(spec.privacy)}{converted(spec, account)}",
         "asked": account.shown(asked),
         "dataset": account.dataset,
         "ledger": str(spec.ledger.path),

@@ -2,8 +2,9 @@
 
 A dataset has one schema, usually that of its first file, and Arrow converts the columns of all other files to it while
 it reads. Whether that succeeds, and which person an id then names, depends on the values: 2**53 + 1 fails as a float,
-and "x" as a number. So the files must have the types of the dataset (security I1, I5). Text files, of which Arrow
-infers the types from the first rows, are refused (security I6), and so are files of table formats (security I7).
+and "x" as a number. So the files must have the types of the dataset, and no dictionaries (security I1, I5). Text files,
+of which Arrow infers the types from the first rows, are refused (security I6), and so are files of table formats
+(security I7).
 """
 
 from __future__ import annotations
@@ -43,6 +44,10 @@ else:
     ds, pa_fs = Lazy("pyarrow.dataset"), Lazy("pyarrow.fs")
 
 _INT128_DIGITS = 39
+_CODED = (
+    "is of type {} in a Parquet file of the dataset, and whether Arrow can read that depends on its values. Give the "
+    "path of the folder instead of a dataset."
+)
 
 
 @final
@@ -134,13 +139,17 @@ class ArrowDataset(Source):
         schema = self.dataset.schema
         found: dict[str, ColumnKind] = dict(of_schema(schema))
         others: dict[str, dict[pa.DataType, None]] = {}
+        coded: dict[str, ColumnKind] = {}
         for part in _parts(self.dataset):
+            parquet = isinstance(part, ds.FileSystemDataset) and isinstance(part.format, ds.ParquetFileFormat)
             if isinstance(part, ds.FileSystemDataset):
                 _refuse_files(part)
             for fragment in [] if isinstance(part, ds.InMemoryDataset) else part.get_fragments():
                 for name, kind in zip(fragment.physical_schema.names, fragment.physical_schema.types, strict=True):
                     if name in found and not _alike(kind, schema.field(name).type):
                         others.setdefault(name, {})[kind] = None
+                    if parquet and name in found and isinstance(kind, pa.DictionaryType):
+                        coded[name] = Unreadable(_CODED.format(kind))
         for name, kinds in others.items():
             own = schema.field(name).type
             found[name] = Unreadable(
@@ -148,7 +157,7 @@ class ArrowDataset(Source):
                 f"{', '.join(map(str, (own, *kinds)))}. Whether Arrow can convert them depends on their values. Give "
                 "the path of the folder instead of a dataset, or write all files with one type."
             )
-        return found
+        return found | coded
 
     def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
         return map(of_record_batch, self.dataset.to_batches(columns=list(columns)))

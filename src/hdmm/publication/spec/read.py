@@ -20,9 +20,8 @@ from hdmm.describe.values import Labels, Values
 from hdmm.privacy.guarantee import Privacy, PureDP, Unit
 from hdmm.publication.spec.document import MOST_SPEC_BYTES, Document, used_in, without_variables
 from hdmm.publication.spec.keys import DataPart, LedgerKeys, PrivacyKeys, SpecFile, ValuesKeys, read_path
-from hdmm.publication.spec.known_counts import known_tables
-from hdmm.publication.spec.lookup import read_lookup
 from hdmm.publication.spec.model import LedgerPart, Spec
+from hdmm.publication.spec.public_csv import known_tables, read_lookup
 from hdmm.publication.spec.tables import table_queries
 
 

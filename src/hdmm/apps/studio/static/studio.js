@@ -428,7 +428,7 @@ function move() {
   slider.setAttribute("aria-valuetext", `${step.label}, ${step.after ? `leaves ${step.after}` : "more than is left"}`);
   if (document.activeElement !== $("budget-exact")) $("budget-exact").value = step.value;
   $("budget-now").textContent = step.label;
-  put("budget-delta", privacy.delta && `δ = ${privacy.delta}, as the file says`);
+  put("budget-delta", privacy.delta ? `δ = ${privacy.delta}, as the file says` : step.meaning);
   const [spent, asked] = document.querySelectorAll(".ledger i");
   spent.style.width = `${100 * budget.share_spent}%`;
   asked.style.width = `${100 * Math.min(step.share, 1 - budget.share_spent)}%`;
@@ -544,7 +544,7 @@ function planText(run) {
     case "ready": {
       const stopped = run?.state === "done" && run.interrupted;
       const kept = stopped ? "The search was stopped, and the best plan so far was kept. " : "";
-      const least = number(100 * (1 - (1 + outlook.gap) ** -0.5));
+      const least = number(Math.ceil(1000 * (1 - (1 + outlook.gap) ** -0.5)) / 10);
       const gap = outlook.gap === null ? "" : ` No plan with this noise has margins more than ${least} % smaller.`;
       const refused = outlook.refused ? ` A release with it would be refused. ${outlook.refused}` : "";
       return `${failed}${kept}There is a plan for these tables.${gained()}${gap}${refused}`;
