@@ -9,6 +9,7 @@ from typing import Final, Literal, final
 
 import numpy as np
 
+from hdmm.answers.margins import PLAIN, Reliability
 from hdmm.answers.table import Table
 from hdmm.base.exceptions import ReportError
 from hdmm.base.numbers import many
@@ -63,6 +64,16 @@ class Report:
     def protection(self) -> Protection:
         """What the release guarantees, in all ways that hold at once."""
         return Protection.of(self.privacy, gaussian=self.exact_gaussian)
+
+    @property
+    def reliability(self) -> Reliability:
+        """The rule by which numbers are graded."""
+        return self.tables[0].reliability if self.tables else PLAIN
+
+    @property
+    def grades(self) -> list[tuple[str, str]]:
+        """The words for how reliable numbers are, and what they mean."""
+        return self.reliability.explained(note for table in self.tables for note in table.notes)
 
     @property
     def counts(self) -> int:
