@@ -37,7 +37,7 @@ from hdmm.data.counting import (
     passes,
     smallest_type,
 )
-from hdmm.data.counts import Axes, Counts, Data, checked_rows_bound, refuse_passes, withholding
+from hdmm.data.counts import Axes, Counts, Data, checked_rows_bound, grain, refuse_passes, withholding
 from hdmm.data.engines import IbisTable
 from hdmm.data.engines.address import place_of
 from hdmm.data.engines.engine import CannotCountError, CountedSource, CountRequest
@@ -220,7 +220,9 @@ class Records(Data):
         covers = covered(self.domain, wanted)
         with withholding():
             for cover, counts in zip(covers, self._counts(covers, before), strict=True):
-                yield from cover.marginals(counts)
+                for axes, found in zip(cover.wanted, cover.marginals(counts), strict=True):
+                    each = grain(self.domain, cover.axes) // grain(self.domain, axes)  # parts, of amounts summed over
+                    yield found if each == 1 else np.asarray(found // each)
 
     def _counts(self, covers: Sequence[Cover], before: object) -> Iterator[Counts]:
         wanted = [cover.axes for cover in covers]
@@ -333,7 +335,7 @@ class Records(Data):
         return decimal(column) if self._inferred else column
 
     def _packed(self, found: Mapping[int, Codes], kept: npt.NDArray[np.bool]) -> Slab:
-        packed = {axis: code.astype(smallest_type(self.domain.shape[axis])) for axis, code in found.items()}
+        packed = {axis: code.astype(smallest_type(self.domain.attributes[axis].codes)) for axis, code in found.items()}
         return packed if kept.all() else {axis: code[kept] for axis, code in packed.items()}
 
     def _names(self, attributes: Iterable[Attribute]) -> list[str]:

@@ -24,8 +24,8 @@ from hdmm.base.exceptions import DataError
 from hdmm.base.lazy import Lazy, loaded
 from hdmm.base.steps import in_notebook, shown_steps
 from hdmm.data.columns import AnyColumn, codes
-from hdmm.data.counting import GroupCounts, finest, smallest_type
-from hdmm.data.counts import Axes, cells
+from hdmm.data.counting import GroupCounts, finest, most_groups, smallest_type
+from hdmm.data.counts import Axes
 from hdmm.data.engines.persons import PeoplePart
 from hdmm.data.sources.source import Batch, ColumnKind, Source, Unreadable, Untyped
 from hdmm.describe.attribute import Attribute
@@ -90,7 +90,7 @@ class CountRequest:
 
     def chosen_groupings(self, groupings: Sequence[Axes], rows: Callable[[], int]) -> Sequence[Axes]:
         """The groupings, or the finest one if its groups are fewer: never more groups than rows are transferred."""
-        if len(groupings) > 1 and rows() <= sum(cells(self.domain, axes) for axes in groupings):
+        if len(groupings) > 1 and rows() <= sum(most_groups(self.domain, axes) for axes in groupings):
             return [finest(groupings)]
         return groupings
 
@@ -241,7 +241,7 @@ def _written_plainly() -> Generator[None]:
 def _add(groups: GroupCounts, of_parts: Mapping[Attribute, Codes], rows: Any) -> None:
     attributes = groups.domain.attributes
     slab = {
-        axis: codes(attributes[axis], of_parts.__getitem__).astype(smallest_type(groups.domain.shape[axis]))
+        axis: codes(attributes[axis], of_parts.__getitem__).astype(smallest_type(attributes[axis].codes))
         for axis in groups.axes
     }
     groups.add(slab, as_integers(rows))
