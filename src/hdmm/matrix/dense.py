@@ -11,6 +11,7 @@ from hdmm.base.exceptions import MatrixError
 from hdmm.matrix.checks import widened
 from hdmm.matrix.compose import Kron, Stack
 from hdmm.matrix.elementary import Dense, Sparse
+from hdmm.matrix.intervals import Intervals
 from hdmm.matrix.matrix import Array, Matrix, Transpose
 from hdmm.matrix.wrapped import Conjugated, Permuted, RowScaled, Scaled
 
@@ -105,6 +106,12 @@ def _(A: Dense) -> Array:
 @_written.register
 def _(A: Sparse) -> Array:
     return widened(A.csr.toarray())
+
+
+@_written.register
+def _(A: Intervals) -> Array:
+    cells = np.arange(A.n)
+    return ((A.lo[:, None] <= cells) & (cells <= A.hi[:, None])).astype(np.float64)
 
 
 @_written.register
