@@ -36,7 +36,7 @@ import psutil
 import hdmm
 from hdmm import Domain, Groups, Identity, Integers, Prefix, PureDP, Workload, from_chunks, from_table
 from hdmm.engines import Workers
-from hdmm.engines.cluster import cluster_here
+from hdmm.engines.workers import cluster_here
 from hdmm.matrix import Eye
 from hdmm.noise import ReleaseKey
 from hdmm.privacy.guarantee import Noise

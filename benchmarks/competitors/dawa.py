@@ -10,8 +10,8 @@ from typing import Literal
 import numpy as np
 
 from hdmm import Domain, Identity, PureDP, Strategy, Workload, from_array
-from hdmm.baselines.applies import require_attributes, require_cells
-from hdmm.baselines.greedy_h import greedy_tree
+from hdmm.baselines.hierarchies import greedy_tree, require_attributes
+from hdmm.baselines.searched import require_cells
 from hdmm.matrix import Array, Dense, Matrix, Ones
 from hdmm.measure.measure import measure
 from hdmm.noise import discrete_laplace

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from hdmm import ZCDP, Ledger, PureDP, load_plan, load_spec
-from hdmm.apps.cli import program as app
+from hdmm.apps import cli as app
 from hdmm.apps.cli import run
 from hdmm.publication.spec import schema_text
 from tests.support.spec_cases import SPEC, people, planned, prepared, write_csv

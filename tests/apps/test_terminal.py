@@ -16,7 +16,7 @@ from rich.console import Console
 
 from hdmm import Domain, Workload, optimize
 from hdmm.apps.cli.output import Output, refuse, warn
-from hdmm.measure.reporter import Reporter
+from hdmm.measure.optimize import Reporter
 from hdmm.select.opt_hdmm import Candidate
 
 DOCS = Path(__file__).parents[2] / "docs"

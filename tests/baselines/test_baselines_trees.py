@@ -27,8 +27,7 @@ from hdmm import (
     Workload,
 )
 from hdmm.baselines import greedy_h, hb, privelet, quadtree
-from hdmm.baselines.grid_tree import grid_tree
-from hdmm.baselines.hb import branching, height
+from hdmm.baselines.hierarchies import branching, grid_tree, height
 from hdmm.matrix import Haar, to_dense
 from hdmm.measure.measure import measure
 from hdmm.reconstruct.least_squares import in_unit_noise

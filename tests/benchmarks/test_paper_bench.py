@@ -25,7 +25,7 @@ from benchmarks.paper.tables import PUBLISHED, TABLES, Settings, dawa_row, neede
 import hdmm
 from benchmarks import csv_tables
 from hdmm import AllRange, Domain, NotApplicableError, Prefix, Workload
-from hdmm.baselines.hb import branching, height
+from hdmm.baselines.hierarchies import branching, height
 from hdmm.matrix import to_dense
 
 HERE = "tests.benchmarks.test_paper_bench"
@@ -316,8 +316,8 @@ def test_every_kept_table_can_be_printed(file: str) -> None:
 
 
 def test_a_point_of_the_scalability_figure(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in jobs.CAPPED.values():
-        monkeypatch.setattr(import_module(module), "_MOST", 1 << 62)  # so that what the job sets is undone
+    for module, limit in jobs.CAPPED.values():
+        monkeypatch.setattr(import_module(module), limit, 1 << 62)  # so that what the job sets is undone
     for family, method in (("1D Prefix", "HDMM"), ("1D Prefix", "LRM"), ("3D union", "OPT_+")):
         found = jobs.scale(family, method, 4, 2.0, 1)
         assert found["cells"] == (4 if family == "1D Prefix" else 64)

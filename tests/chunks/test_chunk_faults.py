@@ -20,7 +20,7 @@ import pytest
 
 import hdmm
 from hdmm import DataError, Domain, FileError, HdmmError, Ledger, PureDP, Workload, from_array, from_chunks
-from hdmm.engines.cluster import cluster_here
+from hdmm.engines.workers import cluster_here
 from hdmm.matrix import Eye, PIdentity
 from hdmm.measure.chunked_release import ChunkedRelease, free_folder, is_whole, load_chunked
 from hdmm.measure.measure import measure

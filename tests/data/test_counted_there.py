@@ -20,7 +20,7 @@ import pytest
 from hdmm import Bins, DataError, Domain, Integers, Labels, from_table, load_spec
 from hdmm.data import counting
 from hdmm.data.counting import finest, groupings
-from hdmm.data.engines import database
+from hdmm.data.engines import IbisTable
 from hdmm.data.engines.duckdb import DuckDB
 from hdmm.data.engines.engine import CountRequest, Engine
 from hdmm.data.records import Records
@@ -66,7 +66,7 @@ ENGINES = {"duckdb": in_duckdb, "sqlite": in_sqlite}
 
 @pytest.fixture(autouse=True)
 def no_rows_are_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database.IbisTable, "batches", None)
+    monkeypatch.setattr(IbisTable, "batches", None)
 
 
 def test_duckdb_counts_awkward_values_as_python_does(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ import pytest
 
 import hdmm
 from hdmm import DataError, Domain, from_table
-from hdmm.data.engines import database, sqlite
+from hdmm.data.engines import IbisTable, sqlite
 from hdmm.data.engines import duckdb as engines
 from hdmm.data.engines.duckdb import open_duckdb
 from hdmm.data.engines.sqlite import open_sqlite
@@ -242,7 +242,7 @@ def test_sqlite_sorts_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with closing(backend.con.execute("SELECT * FROM sorted")) as cursor:
         cursor.fetchmany(100)
         assert temporary_files()  # what SQLite does by itself
-    rows = database.IbisTable(backend.table("sorted")).batches(["a", "s"])
+    rows = IbisTable(backend.table("sorted")).batches(["a", "s"])
     next(rows)
     assert not temporary_files()
     rows.close()  # pyright: ignore[reportAttributeAccessIssue]
@@ -254,7 +254,7 @@ def test_sqlite_is_left_as_it_was(tmp_path: Path) -> None:
     backend = ibis.sqlite.connect(sqlite_file(tmp_path))
     backend.con.execute("CREATE TEMP TABLE mine AS SELECT 1 AS a")
     backend.con.commit()
-    rows = database.IbisTable(backend.table("people")).batches(["a"])
+    rows = IbisTable(backend.table("people")).batches(["a"])
     next(rows)
     with pytest.raises(sqlite3.OperationalError, match="readonly"):
         backend.con.execute("DELETE FROM people")
@@ -288,6 +288,6 @@ def test_urls_that_would_open_something_else_are_refused(source: str, message: s
 
 
 def test_a_table_of_ibis_shows_itself_alone() -> None:
-    shown = repr(database.IbisTable(ibis.memtable(pa.table({"a": [0, 1, 1]}))))
+    shown = repr(IbisTable(ibis.memtable(pa.table({"a": [0, 1, 1]}))))
     assert shown.startswith("IbisTable(table=")
     assert not any(word in shown for word in ("may_fetch", "gives_batches", "engine"))

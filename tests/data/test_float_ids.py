@@ -131,7 +131,7 @@ def test_datasets_that_convert_their_files_are_refused(first: pa.DataType, secon
 
 def test_datasets_of_one_type_are_counted(tmp_path: Path) -> None:
     ids = pa.array(["7", "07", None])
-    place = folder(tmp_path / "t", ids, ids.dictionary_encode(), pa.array([None], pa.null()))
+    place = folder(tmp_path / "t", ids, ids.slice(1), pa.array([None], pa.null()))
     assert counted(ds.dataset(place, schema=pa.schema({"who": pa.string(), "x": pa.int64()})), 2) == 2
 
 

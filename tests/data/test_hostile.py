@@ -25,12 +25,13 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
 from hdmm import Bins, DataError, Domain, DomainError, Integers, Labels, from_table
-from hdmm.data.engines import database, sqlite
-from hdmm.data.engines.database import IbisTable
+from hdmm.data import engines
+from hdmm.data.engines import IbisTable, sqlite
 from hdmm.data.engines.duckdb import MOST_ROWS_PER_PERSON, memory_backend
 from hdmm.data.identity import identity
 from hdmm.data.sources.table_files import file_source
@@ -145,6 +146,8 @@ ARROW: dict[str, pa.Array] = {
     "timestamp": pa.array([2**63 - 1, -(2**63)]).view(pa.timestamp("us")),
     "seconds": pa.array([2**63 - 1, -(2**63)]).view(pa.timestamp("s")),
     "instant": pa.array([253402300799 * 10**6, -(2**63)]).view(pa.timestamp("us", "Pacific/Kiritimati")),
+    "instant in seconds": pa.array([2**63 - 1, -(2**63)]).view(pa.timestamp("s", "UTC")),
+    "nanoseconds": pa.array([2**63 - 1, 1 - 2**63]).view(pa.timestamp("ns")),
     "time": pa.array([2**62, -1]).view(pa.time64("us")),
 }
 
@@ -153,7 +156,7 @@ ARROW: dict[str, pa.Array] = {
 def test_hostile_values_of_arrow_decide_nothing(
     source: str, tmp_path: Path, capfd: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "memory_backend", cache(memory_backend))  # a database for each would take most time
+    monkeypatch.setattr(engines, "memory_backend", cache(memory_backend))  # a database for each would take most time
 
     def made(hostile: bool, kind: str) -> Any:
         column = pa.concat_arrays([pa.nulls(1, ARROW[kind].type), *([ARROW[kind]] if hostile else [])])
@@ -170,10 +173,70 @@ def test_hostile_values_of_arrow_decide_nothing(
                 return table
 
     for kind in ARROW:
-        if (kind, source) not in (("not UTF-8", "polars"), ("seconds", "parquet")):  # which do not take them
+        untaken = {"polars": ["not UTF-8"], "parquet": ["seconds", "instant in seconds"]}
+        if kind not in untaken.get(source, ()):
             sources = made(False, kind), made(True, kind)
             stated = {} if source == "parquet" else {"declared_types": True}  # frames may have inferred them
-            assert check_neighbours(*sources, "x", capfd, fetched=THOROUGH and source == "memtable", **stated), kind
+            found = check_neighbours(*sources, "x", capfd, fetched=THOROUGH and source == "memtable", **stated)
+            assert bool(found) == ((kind, source) != ("instant in seconds", "memtable")), kind
+
+
+ENCODINGS: dict[str, dict[str, Any]] = {
+    "coded": {},
+    "plain": {"use_dictionary": False},
+    "coded at first": {"dictionary_pagesize_limit": 1000},
+    "DELTA_BYTE_ARRAY": {"use_dictionary": False, "column_encoding": {"x": "DELTA_BYTE_ARRAY"}},
+    "DELTA_LENGTH_BYTE_ARRAY": {"use_dictionary": False, "column_encoding": {"x": "DELTA_LENGTH_BYTE_ARRAY"}},
+}
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("places", [None, pa.int8(), pa.int32(), pa.int64()], ids=str)
+def test_text_of_parquet_is_counted_however_it_is_written(encoding: str, places: Any, tmp_path: Path) -> None:
+    """Few texts or many, some not UTF-8: Arrow fails on some, depending on their lengths, if it collects them."""
+    repeated = [b"M", b"F"] * 50_000
+    several = [b"%d" % number for number in range(100)]
+    many = [b"%d" % number for number in range(20_000)]
+    for name, texts in (("repeated", repeated), ("several", [*repeated, *several]), ("many", [*repeated, *many])):
+        for more in ([], [b"M\xff", b"x" * 5000, None]):
+            column = pa.array([*texts, *more], pa.binary()).view(pa.string())
+            if places is not None:
+                if name == "many" and places == pa.int8():
+                    continue
+                coded = column.dictionary_encode()
+                column = pa.DictionaryArray.from_arrays(coded.indices.cast(places), coded.dictionary)
+            file = tmp_path / "t.parquet"
+            pq.write_table(pa.table({"x": column}), file, row_group_size=60_000, **ENCODINGS[encoding])
+            found = from_table(Domain({"x": Labels(["M", "F"], outside="other")}), file).marginal(["x"])
+            assert found.tolist() == [50_000, 50_000, len(texts) - 100_000 + len(more)], (name, more)
+
+
+def test_dictionaries_in_files_of_a_dataset_are_refused(tmp_path: Path) -> None:
+    """Which text Arrow can read there depends on how it was written, and on the text."""
+    for number, column in enumerate([pa.array(["M"]), pa.array(["M"]).dictionary_encode()]):
+        pq.write_table(pa.table({"x": column, "a": [1]}), tmp_path / f"{number}.parquet")
+    dataset, domain = ds.dataset(tmp_path), Domain({"x": Labels(["M"])})
+    with pytest.raises(DataError, match="Give the path of the folder instead of a dataset"):
+        from_table(domain, dataset)
+    assert from_table(Domain({"a": 2}), dataset).marginal(["a"]).tolist() == [0, 2]
+    assert from_table(domain, tmp_path).marginal(["x"]).tolist() == [2]
+
+
+@pytest.mark.parametrize("zone", [None, "UTC"])
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_times_of_pandas_within_ibis_decide_nothing(unit: str, zone: str | None, capfd: Any) -> None:
+    """Ibis converts all of them to microseconds, also in columns that are not used."""
+
+    def made(hostile: bool) -> Any:
+        ticks = np.array([2**63 - 1, 1 - 2**63] if hostile else [], np.int64).view(f"datetime64[{unit}]")
+        column = pd.Series(np.append(np.array(["NaT"], ticks.dtype), ticks)).dt.tz_localize(zone)
+        return ibis.memtable(pd.DataFrame({"x": column, "a": np.ones(len(column), int)}))
+
+    accepted = check_neighbours(made(False), made(True), "x", capfd, fetched=False, declared_types=True)
+    assert bool(accepted) == (unit == "us")
+    if not accepted:
+        with pytest.raises(DataError, match="depends on its values"):
+            from_table(Domain({"a": 2}), made(False))
 
 
 def test_hostile_texts_of_csv_and_pandas_decide_nothing(tmp_path: Path, capfd: Any) -> None:

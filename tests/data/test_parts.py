@@ -18,9 +18,8 @@ import pyarrow as pa
 import pytest
 
 from hdmm import DataError, Domain, Integers, Ledger, PureDP, Strategy, from_table
-from hdmm.data.engines import duckdb, engine, persons
+from hdmm.data.engines import IbisTable, duckdb, engine, persons
 from hdmm.data.engines import duckdb as duckdb_engine
-from hdmm.data.engines.database import IbisTable
 from hdmm.data.engines.duckdb import DUCKDB, DuckDB, memory_of, parts_of_people
 from hdmm.data.engines.expressions import Packing
 from hdmm.data.engines.persons import PeoplePart

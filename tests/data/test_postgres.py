@@ -30,7 +30,7 @@ import pytest
 from hdmm import Bins, DataError, Domain, Integers, Labels, from_table, load_spec
 from hdmm.apps.cli import run
 from hdmm.data import counting
-from hdmm.data.engines.database import IbisTable
+from hdmm.data.engines import IbisTable
 from hdmm.data.engines.engine import Engine
 from hdmm.data.engines.persons import PeoplePart
 from hdmm.data.engines.postgres import Postgres, key_setting

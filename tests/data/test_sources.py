@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.csv as pa_csv
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
@@ -137,6 +138,8 @@ SOURCES: dict[str, Callable[[pd.DataFrame, Path], object]] = {
 
 def declared(source: object, domain: Domain = DOMAIN, **options: Any) -> Records:
     table = "people" if isinstance(source, Path) and source.suffix == ".duckdb" else None
+    if isinstance(source, pa.RecordBatchReader):
+        options = {"declared_types": True, **options}
     data = from_table(domain, source, table=table, **options)
     assert isinstance(data, Records)
     return data
@@ -196,21 +199,22 @@ def test_databases_count_in_the_database(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())], ids=str)
-@pytest.mark.parametrize("rows_of_a_group", [300, 2000])
+@pytest.mark.parametrize("rows_of_a_group", [300, 30_000])
 def test_text_of_parquet_counts_the_same_however_it_is_stored(
     kind: pa.DataType, rows_of_a_group: int, tmp_path: Path
 ) -> None:
-    """Few texts that are repeated are read as the file holds them; so many that it writes them out, one by one."""
+    """Few texts that are repeated, and small groups, are read as distinct values; others as they are, one by one."""
     rng = np.random.default_rng(8)
     entries = ["M", "F", None, "x" * 50, "03", " 3", "é", "3.0"]
-    column = [entries[i] for i in rng.integers(0, len(entries), 2000)]
-    who = [f"person {i}" for i in rng.integers(0, 1200, 2000)]
+    column = [entries[i] for i in rng.integers(0, len(entries), 30_000)]
+    who = [f"person {i}" for i in rng.integers(0, 18_000, 30_000)]
     table = pa.table({"a": pa.array(column).cast(kind), "b": column, "who": who})
     domain = Domain({"a": Labels(["M", "F"], outside="other"), "b": Integers(0, 9, outside="other")})
     for coded in (True, False):
         path = tmp_path / "t.parquet"
         pq.write_table(table, path, row_group_size=rows_of_a_group, use_dictionary=coded)
-        assert files._repeated_text(path, ["b", "who"]) == (["b"] if coded else [])
+        found = files._reading(path, ["b", "who"])["read_dictionary"]
+        assert found == (["b", "who"] if rows_of_a_group == 300 else ["b"] if coded else [])
         data = from_table(domain, path)
         np.testing.assert_array_equal(data.marginal(["a", "b"]), domain.count({"a": column, "b": column}))
         assert from_table(domain, path, id="who", max_rows_per_id=1).marginal([]) == len(set(who))
@@ -254,6 +258,22 @@ def test_times_that_python_does_not_have_are_outside(kind: str) -> None:
     backend.raw_sql(f"CREATE TABLE t AS SELECT unnest(['infinity', '290000-01-01', '2000-01-01'])::{kind} AS a")
     domain = Domain({"a": Labels(["2000"], outside="other")})
     assert declared(backend.table("t"), domain).marginal(["a"]).tolist() == [0, 3]
+
+
+def test_a_reader_of_a_file_must_be_said_to_declare_types(tmp_path: Path) -> None:
+    """One of CSV infers them from the first block, and fails in a later one."""
+    (tmp_path / "t.csv").write_text("x\n" + "1\n" * 20 + "M\n")
+    options = pa_csv.ReadOptions(block_size=16)
+    domain = Domain({"x": Integers(0, 1, outside="other")})
+    for made in (lambda stream: stream, pa.RecordBatchReader.from_stream):
+        reader = made(pa_csv.open_csv(tmp_path / "t.csv", read_options=options))
+        with pytest.raises(DataError, match=r"Give reader\.read_all\(\)"):
+            from_table(domain, reader)
+    assert from_table(domain, pa.table({"x": [1, 1]}).to_reader(), declared_types=True).marginal(["x"]).tolist() == [
+        0,
+        2,
+        0,
+    ]
 
 
 def test_a_reader_is_read_once() -> None:

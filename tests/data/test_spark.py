@@ -21,7 +21,7 @@ import pyarrow as pa
 import pytest
 
 from hdmm import DataError, Domain, from_table
-from hdmm.data.engines.database import IbisTable
+from hdmm.data.engines import IbisTable
 from hdmm.data.engines.persons import PeoplePart
 from hdmm.data.engines.spark import Spark
 from hdmm.data.records import Records

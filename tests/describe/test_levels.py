@@ -28,7 +28,7 @@ from hdmm import (
     WorkloadError,
     load_spec,
 )
-from hdmm.apps.cli.program import run
+from hdmm.apps.cli import run
 from hdmm.io.codec import decode, encode
 from hdmm.matrix import to_dense
 from hdmm.sql import TableQuery, parse

@@ -35,7 +35,7 @@ from hdmm import (
 )
 from hdmm.chunks.chunk_files import read_chunk
 from hdmm.engines import Loan, Workers, lent
-from hdmm.engines.cluster import cluster_here
+from hdmm.engines.workers import cluster_here
 from hdmm.matrix import PIdentity
 from hdmm.measure.chunked_release import ChunkedRelease, load_chunked
 from hdmm.noise import KeyNotHereError, ReleaseKey
@@ -478,7 +478,7 @@ def test_workers_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None
     def full(**_: object) -> None:
         raise OSError(errno.ENOSPC, "canary 4711")
 
-    monkeypatch.setattr("hdmm.engines.cluster.tempfile.mkdtemp", full)
+    monkeypatch.setattr("hdmm.engines.workers.tempfile.mkdtemp", full)
     with pytest.raises(DataError, match=r"cannot be started on this machine \(No space left on device\)"):
         hdmm.engines.dask()
 

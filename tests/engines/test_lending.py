@@ -22,8 +22,8 @@ import pytest
 import hdmm
 from hdmm import DataError, Plan, from_chunks
 from hdmm.engines import Loan, lending, lent
-from hdmm.engines.cluster import cluster_here
 from hdmm.engines.lending import give_back, renew, take
+from hdmm.engines.workers import cluster_here
 from hdmm.noise import KeyNotHereError, ReleaseKey
 from hdmm.privacy.guarantee import Noise
 from tests.engines.test_engines import CHUNK, DOMAIN, counts, here, measured, measurements, plan

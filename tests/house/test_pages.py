@@ -24,8 +24,7 @@ import pandas as pd
 import pytest
 
 import hdmm
-from hdmm.apps.cli import run
-from hdmm.apps.cli.program import app
+from hdmm.apps.cli import app, run
 from hdmm.data.inspect import look as look_at
 from hdmm.publication import publish as publication_folder
 from tests.support.pages import ROOT, Block, Play, blocks_of, commands, hurried, made_up, whole_specification

@@ -231,6 +231,25 @@ def test_weights_in_a_file_are_not_believed(folder: Path) -> None:
     assert (load_release(folder).answer(asks(FAMILIES["product"])).stddev == before).all()
 
 
+@pytest.mark.parametrize("privacy", PRIVACIES, ids=str)
+def test_weights_that_contradict_the_noise_are_refused(privacy: Privacy, tmp_path: Path) -> None:
+    """No receipt vouches for them; of one block, the only weight says nothing."""
+    folder = released("marginals", privacy).save(tmp_path / "release")
+    rows = json.loads((folder / "release.json").read_text())["content"]["strategy"]["blocks"]["rows"]
+    assert len(rows) > 2
+    for number, (weight, _) in enumerate(rows):
+        for other in (weight * 2, math.nextafter(weight, 2), -weight):
+            edited(folder, set_at("strategy", "blocks", "rows", number, 0, to=other))
+            refused(folder, "damaged" if other > 0 else None)
+        edited(folder, set_at("strategy", "blocks", "rows", number, 0, to=weight))
+        load_release(folder)
+    both = hdmm.combine([released("marginals", privacy) for _ in range(2)], same_rows=True).save(tmp_path / "both")
+    load_release(both)
+    edited(both, set_at("strategy", "blocks", "rows", 1, 0, to=0.9))
+    edited(both, set_at("strategy", "blocks", "rows", 2, 0, to=0.8))
+    refused(both, "damaged")
+
+
 def test_larger_factors_are_a_larger_loss(folder: Path) -> None:
     """F4: a strategy whose factors were changed spends more than the file says."""
     undigested(folder, "release")

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hdmm import BudgetError, Ledger, PureDP, load_spec
-from hdmm.apps.cli import program as app
+from hdmm.apps import cli as app
 from hdmm.apps.cli import run
 from hdmm.privacy.audit import Audit, audit_of
 from hdmm.privacy.names import near_names

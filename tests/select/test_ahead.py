@@ -14,7 +14,7 @@ import pytest
 
 import hdmm
 from hdmm import AllRange, Domain, Plan, Prefix, StrategyError, Workload
-from hdmm.engines.cluster import cluster_here
+from hdmm.engines.workers import cluster_here
 from hdmm.select import ahead
 from hdmm.select.opt_hdmm import INTERRUPTED, Candidate
 

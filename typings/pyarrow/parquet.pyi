@@ -2,12 +2,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, Self
 
-from pyarrow import RecordBatch, Schema, Table
+from pyarrow import DataType, RecordBatch, Schema, Table
 
 class ColumnChunkMetaData:
     path_in_schema: str
     num_values: int
     total_uncompressed_size: int
+    encodings: tuple[str, ...]
 
 class RowGroupMetaData:
     num_columns: int
@@ -22,7 +23,9 @@ class FileMetaData:
     def row_group(self, i: int) -> RowGroupMetaData: ...
 
 class ParquetFile:
-    def __init__(self, source: str | Path, *, read_dictionary: Sequence[str]) -> None: ...
+    def __init__(
+        self, source: str | Path, *, read_dictionary: Sequence[str] | None = None, binary_type: DataType | None = None
+    ) -> None: ...
     def __enter__(self) -> Self: ...
     def __exit__(self, *args: object) -> None: ...
     def iter_batches(self, batch_size: int, *, columns: Sequence[str]) -> Iterator[RecordBatch]: ...

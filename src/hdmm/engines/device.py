@@ -1,22 +1,27 @@
 """The GPU engine: exact answers and exact noise of a release in the memory of a GPU, through CuPy.
 
-All of it works on arrays of one namespace, so that the tests run the same code with NumPy's.
+All of it works on arrays of one namespace, so that the tests run the same code with NumPy's. (A₁ ⊗ … ⊗ A_d) x takes one
+product of two matrices per attribute. x is laid out as n₁ × rest; its transpose times A₁ᵀ is rest × m₁, in which the
+next attribute comes first; after d products, the attributes are in order again. Factors are written out: on a GPU a
+dense product with 63 rows takes little longer than reading and writing x.
 """
 
 from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
 from typing import Any, final
 
 import numpy as np
 
 from hdmm.base.cores import spread
 from hdmm.base.exceptions import EngineError
-from hdmm.engines.kernel import exact_kron_product, kron_product
-from hdmm.matrix import Array, Dense, Matrix
+from hdmm.matrix import Array, Dense, Eye, Matrix, Ones, to_dense
+from hdmm.matrix.elementary import multiply_along
 from hdmm.matrix.integers import entries
 from hdmm.select.opt_0 import opt_0
 from hdmm.select.search import Search, first_search
@@ -27,6 +32,9 @@ _LARGEST_FACTOR = 2**27  # entries of a factor that is written out: 1 GiB
 _COPIES = 4  # of the largest array on the way to a block's answers: before and after a product, and the noise
 _PIECE = 2**22  # numbers that a thread copies at a time: 32 MiB
 _MOVERS = 8  # threads that copy
+_SOURCE = Path(__file__).with_name("product.cu")
+_ROWS = 16  # ROWS in product.cu
+_THREADS = 128
 
 
 def gpu() -> Device:
@@ -135,3 +143,56 @@ def _widest(block: Block) -> int:
         size = size // A.shape[1] * A.shape[0]
         widest = max(widest, size)
     return widest
+
+
+def kron_product(xp: Any, factors: Sequence[Matrix], x: Any) -> Any:
+    """(⊗ factors) x in float64, flat. O(Σᵢ mᵢ·entries).
+
+    >>> kron_product(np, [Ones(1, 2), Eye(2)], np.array([[1.0, 2.0], [3.0, 4.0]]))
+    array([4., 6.])
+    """
+    return _one_by_one(xp, factors, x, lambda A, x: x.T @ xp.asarray(A.astype(np.float64)).T)
+
+
+def exact_kron_product(xp: Any, factors: Sequence[Matrix], x: Any) -> Any:
+    """(⊗ factors) x for integers, modulo 2⁶⁴: the same numbers as lattice.exact_answers, whatever x holds.
+
+    The steps taken depend on the factors and on the shapes alone, so that their time reveals nothing about x.
+
+    >>> exact_kron_product(np, [Ones(1, 2), Eye(2)], np.array([[1, 2], [3, 2**62]]))
+    array([                  4, 4611686018427387906])
+    """
+    if xp is np:
+        return _one_by_one(xp, factors, x, lambda A, x: multiply_along(A.astype(np.int64), x[None])[0].T)
+    return _one_by_one(xp, factors, x, lambda A, x: _by_kernel(xp, A, x))
+
+
+def _one_by_one(xp: Any, factors: Sequence[Matrix], x: Any, times: Callable[[Array, Any], Any]) -> Any:
+    """xᵀAᵀ for one factor after the other."""
+    for A in factors:
+        x = x.reshape(A.shape[1], -1)
+        match A:
+            case Eye():
+                x = xp.ascontiguousarray(x.T)
+            case Ones(1, _):
+                x = x.sum(axis=0)
+            case _:
+                x = times(to_dense(A), x)
+    return x.reshape(-1)
+
+
+def _by_kernel(cp: Any, A: Array, x: Any) -> Any:
+    m, n = A.shape
+    length = x.shape[1]
+    out = cp.empty((length, m), dtype=cp.int64)
+    if out.size:
+        padded = np.zeros((n, -(-m // _ROWS) * _ROWS), dtype=np.int64)
+        padded[:, :m] = A.T
+        sizes = np.int32(m), np.int32(padded.shape[1]), np.int32(n), np.uint64(length)
+        _kernel(cp)((-(-length // _THREADS),), (_THREADS,), (cp.asarray(padded), x, out, *sizes))
+    return out
+
+
+@lru_cache(maxsize=1)
+def _kernel(cp: Any) -> Any:
+    return cp.RawKernel(_SOURCE.read_text(encoding="utf-8"), "product", options=("-std=c++14",))

@@ -4,6 +4,12 @@ A task is a function of this package and a small argument that can be pickled; i
 through chunk files in a folder that all workers share. What all tasks of a step need besides, an engine lends to its
 workers' memory, outside of tasks: the key of the release, because engines write what tasks take and give to disk and
 show it on dashboards, and factors, because they are large.
+
+A cluster that is started here obeys this process and nobody else (security N11). Whoever can speak to a scheduler or a
+worker can run code there, and take the key of a release. Ports of a machine do not tell its users apart, so both sides
+of every connection must show a certificate that was made for this cluster and is in its memory only. The ports for
+pages, which Dask always opens, answer nothing. The folders of workers are private, because Dask imports modules from
+them; by default, they would be in a folder that anybody could have made first.
 """
 
 from __future__ import annotations
@@ -11,9 +17,11 @@ from __future__ import annotations
 import importlib
 import os
 import secrets
+import shutil
 import tempfile
 import threading
 import time
+import weakref
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -25,7 +33,6 @@ from typing import Any, Literal, TypeVar, final
 
 from hdmm.base.exceptions import DataError, HdmmError
 from hdmm.base.steps import shown_steps
-from hdmm.engines.cluster import cluster_here, refuse_unencrypted
 from hdmm.engines.lending import Loan, give_back, renew, take
 from hdmm.noise import KeyNotHereError, ReleaseKey
 
@@ -40,6 +47,10 @@ _LEAST_CHUNK = 1 << 10
 _LEASE = 60.0  # seconds that workers keep what they are lent, unless it is renewed
 
 __all__ = ["Workers", "dask"]
+_KEEPING = {"MALLOC_MMAP_THRESHOLD_": 1 << 25, "MALLOC_TRIM_THRESHOLD_": 1 << 30, "OMP_THREAD_LIMIT": 1}
+"""Environment of workers that keep what a task frees for the next, because fresh pages took half of the processor's
+time, and that take one core per task."""
+_SAFE = frozenset({"tls", "inproc"})  # kinds of addresses: encrypted with certificates, or inside this process
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,3 +273,37 @@ class DaskWorkers(Workers):
                     "The engine has lost all of its workers. A budget that was debited stays charged. Start workers, "
                     "and run again."
                 )
+
+
+def cluster_here(**options: Any) -> Any:
+    """A LocalCluster, by default of as many processes as there are cores; `options` are its own."""
+    distributed, dask = importlib.import_module("distributed"), importlib.import_module("dask")
+    folder = tempfile.mkdtemp(prefix="hdmm-workers-")
+    private = {
+        "temporary-directory": folder,
+        "distributed.nanny.pre-spawn-environ": _KEEPING,
+        "distributed.scheduler.http.routes": [],
+        "distributed.worker.http.routes": [],
+    }
+    try:
+        with dask.config.set(private):
+            cluster = distributed.LocalCluster(
+                security=True, dashboard_address="127.0.0.1:0", scheduler_kwargs={"dashboard": False}, **options
+            )
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    weakref.finalize(cluster, shutil.rmtree, folder, ignore_errors=True)
+    return cluster
+
+
+def refuse_unencrypted(address: str) -> None:
+    """Raise DataError unless what is sent to this address can be read by nobody else."""
+    kind = importlib.import_module("distributed.comm").parse_address(address)[0]
+    if kind not in _SAFE:
+        raise DataError(
+            f"The scheduler at {address!r} is reached without encryption and certificates: whoever can connect to it "
+            "or to its workers can take the key of the release, and with it the exact counts. Start scheduler and "
+            "workers with Dask's TLS, and give an address that starts with tls://. If nobody else can reach them, add "
+            "--unencrypted (unencrypted=True)."
+        )

@@ -11,9 +11,8 @@ from typing import final
 import numpy as np
 
 from hdmm.base.exceptions import MatrixError
-from hdmm.matrix.checks import frozen, widened
 from hdmm.matrix.elementary import Dense, Eye
-from hdmm.matrix.matrix import Array, Matrix, Transpose
+from hdmm.matrix.matrix import Array, Matrix, Transpose, frozen, widened
 from hdmm.matrix.wrapped import Scaled, scaled
 
 # Neighbouring dense factors are multiplied out up to this size: up to there a pass over memory costs as much as

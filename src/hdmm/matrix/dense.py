@@ -1,22 +1,27 @@
-"""to_dense: a matrix written out, under a cap; and its rows and columns a few at a time."""
+"""to_dense: a matrix written out, under a cap; its rows and columns a few at a time; its few entries as a list."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
 from functools import reduce, singledispatch
+from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from hdmm.base.exceptions import MatrixError
-from hdmm.matrix.checks import widened
 from hdmm.matrix.compose import Kron, Stack
-from hdmm.matrix.elementary import Dense, Sparse
+from hdmm.matrix.elementary import Dense, Diag, Eye, Ones, Sparse
 from hdmm.matrix.intervals import Intervals
-from hdmm.matrix.matrix import Array, Matrix, Transpose
+from hdmm.matrix.matrix import Array, Matrix, Transpose, inverse, widened
+from hdmm.matrix.nested import Forest
 from hdmm.matrix.wrapped import Conjugated, Permuted, RowScaled, Scaled
 
 _LONGEST = 2**27  # entries of a vector: 1 GiB
 _CHUNK = 2**22  # entries a chunk may have: 32 MiB, past which larger products are not faster
+MOST_ENTRIES = 2**24
+"""The most entries that are listed: 256 MiB."""
 
 
 def to_dense(A: Matrix, *, max_bytes: int = 2**30) -> Array:
@@ -147,3 +152,63 @@ def _(A: Permuted) -> Array:
 @_written.register
 def _(A: Conjugated) -> Array:
     return _written(A.inner)[np.ix_(A.index, A.index)]
+
+
+def listed_rows(A: Matrix) -> Any | None:
+    """A as a scipy.sparse.csr_array of floats; None if it has no short list of entries. O(entries).
+
+    >>> listed_rows(Intervals(4, [0, 2], [1, 2])).toarray()
+    array([[1., 1., 0., 0.],
+           [0., 0., 1., 0.]])
+    """
+    m, n = A.shape
+    match A:
+        case Eye() | Diag():
+            return sp.diags_array(np.ones(n) if isinstance(A, Eye) else A.d.astype(np.float64), format="csr")
+        case Dense(array) if m * n <= MOST_ENTRIES:
+            return sp.csr_array(array.astype(np.float64))
+        case Ones() if m * n <= MOST_ENTRIES:
+            return sp.csr_array(np.ones((m, n)))
+        case Sparse(csr) | Forest(_, _, csr):
+            return csr.astype(np.float64)
+        case Intervals(_, lo, hi):
+            widths = (hi - lo + 1).astype(np.int64)
+            starts = np.concatenate([[0], np.cumsum(widths)])
+            if starts[-1] > MOST_ENTRIES:
+                return None
+            columns = np.arange(starts[-1]) + np.repeat(lo - starts[:-1], widths)
+            return sp.csr_array((np.ones(len(columns)), columns, starts), shape=(m, n))
+        case Scaled(c, inner) | RowScaled(c, inner):
+            rows = listed_rows(inner)
+            weights = np.broadcast_to(np.asarray(c, dtype=np.float64), m)
+            return None if rows is None else sp.diags_array(weights) @ rows
+        case Permuted(inner, index):
+            rows = listed_rows(inner)
+            return (
+                None if rows is None else sp.csr_array((rows.data, inverse(index)[rows.indices], rows.indptr), (m, n))
+            )
+        case _:
+            return None
+
+
+def nbytes(A: Matrix) -> int:
+    """Bytes of the arrays that A and its parts hold; an array held twice is counted once. O(parts).
+
+    >>> from hdmm.matrix import Dense, Eye, Kron
+    >>> D = Dense(np.ones((2, 3)))
+    >>> nbytes(Kron((D, Eye(10**6), D)))
+    48
+    """
+    sizes: dict[int, int] = {}  # by address
+    todo: list[Any] = [A]
+    while todo:
+        part = todo.pop()
+        if isinstance(part, np.ndarray):
+            sizes[part.ctypes.data] = part.nbytes
+        elif isinstance(part, tuple):
+            todo.extend(part)
+        elif sp.issparse(part):
+            todo.extend((part.data, part.indices, part.indptr))
+        elif isinstance(part, Matrix) and is_dataclass(part):
+            todo.extend(getattr(part, f.name) for f in fields(part))
+    return sum(sizes.values())

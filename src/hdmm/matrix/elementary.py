@@ -1,4 +1,4 @@
-"""Matrices on one attribute that need no other matrix: Eye, Ones, Cumulative, Diag, Dense, Sparse."""
+"""Matrices on one attribute that need no other matrix: Eye, Ones, Cumulative, Diag, Dense, Sparse, Residual."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
 from hdmm.base.exceptions import MatrixError
-from hdmm.matrix.checks import count, frozen, numbers, widened
-from hdmm.matrix.matrix import Array, Matrix
+from hdmm.matrix.matrix import Array, Matrix, count, frozen, numbers, widened
 
 
 @final
@@ -314,3 +313,36 @@ def sparse_along(A: Any, X: Array) -> Array:
 def _repeated_sum(X: Array, times: int) -> Array:
     total = axis_sum(X)
     return total if times == 1 else np.repeat(total, times, axis=1)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Residual(Matrix):
+    """nI − J: n times every value less the total. It sees nothing of the total. O(n) per column.
+
+    >>> from hdmm.matrix import to_dense
+    >>> to_dense(Residual(3))
+    array([[ 2., -1., -1.],
+           [-1.,  2., -1.],
+           [-1., -1.,  2.]])
+    """
+
+    n: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "n", count(self.n, "n of Residual"))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.n, self.n
+
+    def along(self, X: Array) -> Array:
+        """n times every cell, less the sum over the axis; integers modulo 2⁶⁴."""
+        values = widened(X)
+        found = self.n * values
+        found -= axis_sum(values)
+        return found
+
+    def along_t(self, X: Array) -> Array:
+        """The same: nI − J is symmetric."""
+        return self.along(X)

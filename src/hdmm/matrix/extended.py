@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hdmm.base.exceptions import MatrixError
-from hdmm.matrix.checks import frozen, numbers, widened
 from hdmm.matrix.elementary import Dense
-from hdmm.matrix.matrix import Array, Matrix
+from hdmm.matrix.matrix import Array, Matrix, frozen, numbers, widened
 from hdmm.matrix.nested import Forest, Nested
 
 

@@ -9,16 +9,13 @@ from functools import singledispatch
 import numpy as np
 
 from hdmm.base.exceptions import MatrixError, StrategyError
-from hdmm.matrix.checks import frozen
 from hdmm.matrix.compose import Kron, Stack
 from hdmm.matrix.dense import to_dense
-from hdmm.matrix.elementary import Cumulative, Dense, Eye, Ones, Sparse
+from hdmm.matrix.elementary import Cumulative, Dense, Eye, Ones, Residual, Sparse
 from hdmm.matrix.extended import ExtendedDiagonal, column_scale, entries_of, refilled
-from hdmm.matrix.haar import Haar
 from hdmm.matrix.intervals import AllIntervals, Intervals
-from hdmm.matrix.matrix import Array, Matrix
-from hdmm.matrix.nested import Forest, Nested
-from hdmm.matrix.residual_matrix import Residual
+from hdmm.matrix.matrix import Array, Matrix, frozen
+from hdmm.matrix.nested import Forest, Haar, Nested
 from hdmm.matrix.wrapped import Permuted, RowScaled, Scaled
 
 _SMALL = 16  # the largest q tried that may make all entries whole

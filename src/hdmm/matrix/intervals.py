@@ -10,9 +10,8 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
 from hdmm.base.exceptions import MatrixError
-from hdmm.matrix.checks import count, integers, widened
 from hdmm.matrix.elementary import axis_sum, running_sum, sparse_along
-from hdmm.matrix.matrix import Array, Matrix
+from hdmm.matrix.matrix import Array, Matrix, count, integers, widened
 
 _FEW = 8  # rows up to which one after the other is quicker than a sparse product: products of one range are many
 

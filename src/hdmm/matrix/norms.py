@@ -10,13 +10,11 @@ import numpy as np
 from hdmm.base.exceptions import MatrixError
 from hdmm.matrix.compose import Kron, Stack
 from hdmm.matrix.dense import columns, refuse_long
-from hdmm.matrix.elementary import Cumulative, Dense, Eye, Ones, Sparse
+from hdmm.matrix.elementary import Cumulative, Dense, Eye, Ones, Residual, Sparse
 from hdmm.matrix.extended import ExtendedDiagonal
-from hdmm.matrix.haar import Haar
 from hdmm.matrix.intervals import AllIntervals, Intervals
 from hdmm.matrix.matrix import Array, Matrix, Transpose
-from hdmm.matrix.nested import Forest, Nested
-from hdmm.matrix.residual_matrix import Residual
+from hdmm.matrix.nested import Forest, Haar, Nested
 from hdmm.matrix.wrapped import Permuted, RowScaled, Scaled
 
 Order = Literal[1, 2]

@@ -8,14 +8,12 @@ from math import prod
 import numpy as np
 
 from hdmm.base.exceptions import MatrixError
-from hdmm.matrix.checks import widened
 from hdmm.matrix.compose import Kron, Sum
 from hdmm.matrix.dense import columns, refuse_long
-from hdmm.matrix.elementary import Cumulative, Dense, Diag, Eye, Ones
+from hdmm.matrix.elementary import Cumulative, Dense, Diag, Eye, Ones, Residual
 from hdmm.matrix.intervals import AllIntervalsGram
-from hdmm.matrix.matrix import Array, Matrix
+from hdmm.matrix.matrix import Array, Matrix, widened
 from hdmm.matrix.norms import ZERO_ONE, column_norms
-from hdmm.matrix.residual_matrix import Residual
 from hdmm.matrix.wrapped import Conjugated, Gram, Scaled
 
 _SAME = 1e-10  # of the largest products: what differs by less is equal up to rounding

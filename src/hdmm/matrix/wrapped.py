@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hdmm.base.exceptions import MatrixError
-from hdmm.matrix.checks import inverse, numbers, permutation, widened
 from hdmm.matrix.elementary import Cumulative, running_sum
-from hdmm.matrix.matrix import Array, Matrix
+from hdmm.matrix.matrix import Array, Matrix, inverse, numbers, permutation, widened
 
 
 @final

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from hdmm.base.exceptions import StrategyError
 from hdmm.matrix import Array
-from hdmm.matrix.checks import frozen
+from hdmm.matrix.matrix import frozen
 from hdmm.measure.release import Release, charged
 from hdmm.privacy.guarantee import Privacy, Unit
 from hdmm.privacy.rows_of import RowsOf

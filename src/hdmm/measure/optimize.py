@@ -1,30 +1,38 @@
-"""optimize: the best strategy that is found for a workload, as a Plan. Reads no data, spends no budget."""
+"""optimize: the best strategy that is found for a workload, as a Plan. Reads no data, spends no budget.
+
+A `Reporter` shows how far the search is.
+"""
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
+from typing import final
 
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Column
 from threadpoolctl import threadpool_limits
 
 from hdmm.answers.margins import half_width
 from hdmm.base.exceptions import StrategyError
+from hdmm.base.steps import NotebookLine, in_notebook
 from hdmm.describe.advice import small_margins
 from hdmm.describe.workload import Workload
 from hdmm.engines import Device
 from hdmm.measure.plan import Plan
-from hdmm.measure.reporter import Reporter
 from hdmm.privacy.guarantee import Noise
 from hdmm.reconstruct.known import Known, known_counts, known_products
 from hdmm.select.goal import Goal, Objective
 from hdmm.select.operators import operators_beside
 from hdmm.select.opt_hdmm import Listener, select
 from hdmm.select.problem import Problem
-from hdmm.select.search import Operator
+from hdmm.select.search import Candidate, Operator
 from hdmm.strategy.error import unit_error
 from hdmm.strategy.informed import told, unknown
 
@@ -149,3 +157,48 @@ def _check_engine(engine: object, *, alone: bool) -> None:
             "A search on a GPU runs in one process, and several were asked for. Leave out the engine, or workers and "
             "executor."
         )
+
+
+@final
+class Reporter:
+    """Shows progress in a terminal or a notebook, if it is to be shown; the caller's listener is called in any case.
+
+    By default it is shown where someone watches: nothing is printed in a script whose output goes to a file.
+    """
+
+    def __init__(self, *, shown: bool | None, time_limit: float | None, listener: Listener | None) -> None:
+        self.listener = listener
+        self.first = math.inf
+        notebook = in_notebook()
+        shown = (notebook or sys.stderr.isatty()) if shown is None else shown
+        self.line = NotebookLine("Selecting a strategy") if notebook and shown else None
+        self.progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}", table_column=Column()),  # wrapped below 80 columns
+            TimeElapsedColumn(),
+            TextColumn("" if time_limit is None else f"of {time_limit:g} s"),
+            console=Console(stderr=True),
+            transient=True,
+            disable=notebook or not shown,
+        )
+        self.task = self.progress.add_task("selecting a strategy")
+
+    def __enter__(self) -> Reporter:
+        self.progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.progress.stop()
+        if self.line is not None:
+            self.line.close()
+
+    def __call__(self, candidate: Candidate, best: Candidate) -> None:
+        if candidate.operator == "Identity":
+            self.first = candidate.error
+        gain = math.sqrt(self.first / best.error) if best.error > 0 else math.inf
+        told = f"Start {candidate.start + 1}: {gain:.4g} × better than noise per cell"
+        self.progress.update(self.task, description=f"{told}; Ctrl-C: stop")
+        if self.line is not None:
+            self.line.write(f"{told}; interrupt the kernel to take the best so far")
+        if self.listener is not None:
+            self.listener(candidate, best)

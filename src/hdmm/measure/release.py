@@ -431,7 +431,7 @@ def load_release(path: str | os.PathLike[str]) -> Release:
         )
     file, arrays = load_record(path, "release", ReleaseFile)
     at = str(Path(path) / "release.json")
-    privacy, receipt = read_paid(file, at)
+    privacy, receipt = read_paid(file, at, parts=1 if isinstance(file.parts, UnsetType) else len(file.parts))
     sizes = [block.rows for block in file.strategy.blocks]
     y = arrays.get("measurements")
     if y is None or y.dtype != np.int64 or y.shape != (sum(sizes),):
@@ -448,8 +448,11 @@ def load_release(path: str | os.PathLike[str]) -> Release:
     return release.informed(known) if known else release
 
 
-def read_paid(file: MeasuredFile, at: str) -> tuple[Privacy, Receipt | None]:
-    """The guarantee of a file and its receipt; FileError unless its factors and scales spend what it says."""
+def read_paid(file: MeasuredFile, at: str, *, parts: int = 1) -> tuple[Privacy, Receipt | None]:
+    """The guarantee of a file and its receipt; FileError unless its factors and scales spend what it says.
+
+    Nothing is computed from the weights of blocks; but each part has one ratio of them to its noise (Lattice.scales).
+    """
     try:
         privacy = guarantee(**{k: v for k, v in structs.asdict(file.privacy).items() if v is not UNSET})
         for scale in set(file.scales):
@@ -467,6 +470,8 @@ def read_paid(file: MeasuredFile, at: str) -> tuple[Privacy, Receipt | None]:
         raise FileError(
             f"{at} says {privacy}, but its measurements spend {float(spent):.6g}. It is damaged or was tampered with."
         )
+    if len(lattice.ratios(file.scales, privacy.noise)) > parts:
+        raise FileError(f"{at}: the weights of the blocks do not agree with their noise. It is damaged.")
     return privacy, None if file.receipt is None else _receipt(
         file.receipt, privacy, bought, at, rounded=file.noise is not UNSET
     )

@@ -22,7 +22,7 @@ from hdmm.describe.predicates import Groups, Identity, PredicateSet
 from hdmm.describe.product import Attributes, Product
 from hdmm.io import StrictRecord
 from hdmm.matrix import Array
-from hdmm.matrix.checks import frozen
+from hdmm.matrix.matrix import frozen
 from hdmm.reconstruct.estimate import Estimate, all_values
 from hdmm.reconstruct.least_squares import reconstruct
 from hdmm.strategy.blocks import Block

@@ -40,6 +40,7 @@ class Demand:
     `whole` is t over all 2^d eigenspaces if those are at most 2^20, else None. t sums to 1; `scale` times
     the error of weights for t is their error for the workload. `sizes` are the attributes' numbers of values. If
     the errors of parts are combined, `parts` has their shares of t over `needed`, and `power` is that of their norm.
+    No marginal may be over all attributes of a subset of `apart`.
     """
 
     axes: tuple[int, ...]
@@ -51,6 +52,11 @@ class Demand:
     scale: float
     parts: Array | None = None
     power: float = 1.0
+    apart: tuple[int, ...] = ()
+
+    def allows(self, subset: int) -> bool:
+        """Whether the marginal over these attributes may be measured."""
+        return not any(subset & each == each for each in self.apart)
 
     def without(self, known: Sequence[Sequence[int]]) -> Demand:
         """The same, with nothing asked of the eigenspaces of these sets of attributes, whose marginals are known."""

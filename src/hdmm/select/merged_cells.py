@@ -22,7 +22,7 @@ from hdmm.describe.predicates import AllRange, Identity, PredicateSet, Prefix, T
 from hdmm.describe.product import Attributes, Product
 from hdmm.describe.workload import Workload
 from hdmm.matrix import Array, Dense, Matrix, to_dense
-from hdmm.matrix.checks import frozen
+from hdmm.matrix.matrix import frozen
 from hdmm.strategy.axis_groups import AxisGroups
 from hdmm.strategy.strategy import Strategy
 

@@ -35,8 +35,8 @@ from hdmm.matrix import (
     trace,
 )
 from hdmm.matrix.blocked import coarsened
-from hdmm.matrix.checks import inverse
 from hdmm.matrix.grams import conjugated
+from hdmm.matrix.matrix import inverse
 from hdmm.privacy.guarantee import Noise
 from hdmm.select.family import LARGEST, Implicit
 from hdmm.select.gaussian_optimum import eigen_seconds, gaussian_optimum

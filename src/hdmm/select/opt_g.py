@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 
 from hdmm.matrix import Array, Eye, Matrix, Ones, PIdentity, exchangeable, summed
-from hdmm.matrix.checks import inverse
+from hdmm.matrix.matrix import inverse
 from hdmm.privacy.guarantee import Noise
 from hdmm.select.covers import Weights, maximal, most_cells
 from hdmm.select.demand import Demand, contrasts

@@ -23,7 +23,7 @@ from hdmm.describe.predicates import Identity, PredicateSet, Weighted
 from hdmm.describe.product import Attributes, Product
 from hdmm.describe.workload import Workload
 from hdmm.matrix import Array, Dense, trace
-from hdmm.matrix.checks import frozen
+from hdmm.matrix.matrix import frozen
 from hdmm.select.gaussian_optimum import ascent
 from hdmm.select.problem import Problem
 from hdmm.select.search import Search

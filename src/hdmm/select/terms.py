@@ -33,7 +33,7 @@ from hdmm.matrix import (
     trace,
     trace_product,
 )
-from hdmm.matrix.checks import frozen
+from hdmm.matrix.matrix import frozen
 from hdmm.select.parts import Parts, sharpened
 from hdmm.strategy.mixture import single_factors, tabulate
 

@@ -30,9 +30,9 @@ from hdmm.matrix import (
     diagonal,
 )
 from hdmm.matrix.blocked import block_product, coarsened
-from hdmm.matrix.checks import frozen
+from hdmm.matrix.dense import listed_rows
 from hdmm.matrix.extended import column_scale
-from hdmm.matrix.listed import listed_rows
+from hdmm.matrix.matrix import frozen
 from hdmm.matrix.nested import by_node, each_cell, eliminate, node_dots, node_sums, padded
 from hdmm.matrix.wrapped import Conjugated
 from hdmm.select.family import LARGEST, Implicit

@@ -49,7 +49,7 @@ from hdmm.matrix import (
     trace,
     trace_product,
 )
-from hdmm.matrix.checks import frozen
+from hdmm.matrix.matrix import frozen
 
 SUPPORT_TOLERANCE = 1e-11  # of tr(V)·‖Z_c‖: rounding in tr(V Z_c) stays near 1e-15 of it
 _ROUNDING = 1e-14  # where a class is measured, no more than this is cut: steep bases have classes with ‖Z_c‖ near 1e8

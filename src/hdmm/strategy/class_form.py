@@ -23,7 +23,7 @@ from hdmm.describe.domain import Domain
 from hdmm.describe.predicates import PredicateSet, Total
 from hdmm.describe.product import Attributes, Product
 from hdmm.matrix import Array, Dense, Eye, Kron, Matrix, quadratic, trace
-from hdmm.matrix.checks import frozen
+from hdmm.matrix.matrix import frozen
 from hdmm.strategy.axis import SUPPORT_TOLERANCE, Axis, axis_beside_total, axis_of, joint_products, joint_variances
 from hdmm.strategy.axis_groups import AxisGroups, Tabulated
 from hdmm.strategy.blocks import Block

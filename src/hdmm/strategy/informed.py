@@ -49,7 +49,7 @@ from hdmm.matrix import (
     Sum,
     to_dense,
 )
-from hdmm.matrix.checks import frozen
+from hdmm.matrix.matrix import frozen
 from hdmm.strategy.axis import Axis, ClosedAxis, inverse_gram
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.form import Form, constant_variances

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 else:
     duckdb, ibis, ibis_duckdb = Lazy("duckdb"), Lazy("ibis"), Lazy("ibis.backends.duckdb")
+    pa = Lazy("pyarrow")
 
 MOST_ROWS_PER_PERSON = 10**6 - 1  # per person: its aggregates keep no more
 
@@ -150,7 +151,7 @@ class DuckDB(SqlEngine):
 
     def columns(self, table: ibis.Table) -> dict[str, ColumnKind]:
         _check(self.backend.con)
-        kinds = kinds_of(table)
+        kinds = {name: _convertible(kind) for name, kind in kinds_of(table).items()}
         readable = [name for name, kind in kinds.items() if not isinstance(kind, Unreadable)]
         with withholding():
             try:  # a view that reads more than its database says so when it is asked for no rows
@@ -185,7 +186,7 @@ class DuckDB(SqlEngine):
     def parts(self, asked: CountRequest, rows: Callable[[], int]) -> list[PeoplePart]:
         if asked.id is None:
             return EVERYONE
-        return parts_of_people(memory_of(self.backend.con), rows(), [part.size for part in asked.parts])
+        return parts_of_people(memory_of(self.backend.con), rows(), [part.codes for part in asked.parts])
 
     def compared(self, table: ibis.Table, columns: Sequence[str]) -> Mapping[str, Expression]:
         return {name: table[name] for name in columns}
@@ -255,6 +256,16 @@ class DuckDBTable(CountedSource):
 
     def _rows(self, connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyRelation:
         return connection.sql(f"SELECT * FROM {_quoted(self.table)}")  # a name in quotes  # nosec B608
+
+
+def _convertible(kind: ColumnKind) -> ColumnKind:
+    """A type, unless it is one of a table in memory that DuckDB converts and that holds what it cannot convert."""
+    if isinstance(kind, pa.TimestampType) and kind.tz is not None and kind.unit in ("s", "ms"):
+        return Unreadable(
+            f"is of type {kind}, and whether DuckDB can convert it depends on its values. Give it as microseconds, or "
+            "without Ibis."
+        )
+    return kind
 
 
 def _lock(connection: duckdb.DuckDBPyConnection) -> None:

@@ -2,12 +2,14 @@
 
 A dataset has one schema, usually that of its first file, and Arrow converts the columns of all other files to it while
 it reads. Whether that succeeds, and which person an id then names, depends on the values: 2**53 + 1 fails as a float,
-and "x" as a number. So the files must have the types of the dataset (security I1, I5). Text files, of which Arrow
-infers the types from the first rows, are refused (security I6), and so are files of table formats (security I7).
+and "x" as a number. So the files must have the types of the dataset, and no dictionaries (security I1, I5). Text files,
+of which Arrow infers the types from the first rows, are refused (security I6), and so are files of table formats
+(security I7).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,6 +45,12 @@ else:
     ds, pa_fs = Lazy("pyarrow.dataset"), Lazy("pyarrow.fs")
 
 _INT128_DIGITS = 39
+_SCAN = re.compile(r"(\w+) SCAN\b")  # in a plan of polars
+_TYPED_FILES = ("Parquet", "Ipc")
+_CODED = (
+    "is of type {} in a Parquet file of the dataset, and whether Arrow can read that depends on its values. Give the "
+    "path of the folder instead of a dataset."
+)
 
 
 @final
@@ -65,11 +73,22 @@ class PandasFrame(Source):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class PolarsFrame(Source):
-    """A polars DataFrame or LazyFrame; a LazyFrame computes only the columns asked for."""
+    """A polars DataFrame or LazyFrame; a LazyFrame computes only the columns asked for.
+
+    A LazyFrame that reads text takes the types of columns from the first rows, and fails on a later row that does not
+    fit: one row would decide (security I1, I6). So it may read Parquet and Arrow's own files alone.
+    """
 
     frame: pl.DataFrame | pl.LazyFrame
 
     def columns(self) -> dict[str, ColumnKind]:
+        if isinstance(self.frame, pl.LazyFrame):
+            scans = _SCAN.findall(self.frame.explain(optimized=False))
+            if others := sorted(set(scans).difference(_TYPED_FILES)):
+                raise DataError(
+                    f"The lazy frame reads files that may not declare types ({', '.join(others)}), and fails on a row "
+                    "that does not fit the first ones. Give the path of the file, or collect the frame."
+                )
         return {name: _type_of_polars(kind) for name, kind in self.frame.lazy().collect_schema().items()}
 
     def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
@@ -134,13 +153,17 @@ class ArrowDataset(Source):
         schema = self.dataset.schema
         found: dict[str, ColumnKind] = dict(of_schema(schema))
         others: dict[str, dict[pa.DataType, None]] = {}
+        coded: dict[str, ColumnKind] = {}
         for part in _parts(self.dataset):
+            parquet = isinstance(part, ds.FileSystemDataset) and isinstance(part.format, ds.ParquetFileFormat)
             if isinstance(part, ds.FileSystemDataset):
                 _refuse_files(part)
             for fragment in [] if isinstance(part, ds.InMemoryDataset) else part.get_fragments():
                 for name, kind in zip(fragment.physical_schema.names, fragment.physical_schema.types, strict=True):
                     if name in found and not _alike(kind, schema.field(name).type):
                         others.setdefault(name, {})[kind] = None
+                    if parquet and name in found and isinstance(kind, pa.DictionaryType):
+                        coded[name] = Unreadable(_CODED.format(kind))
         for name, kinds in others.items():
             own = schema.field(name).type
             found[name] = Unreadable(
@@ -148,7 +171,7 @@ class ArrowDataset(Source):
                 f"{', '.join(map(str, (own, *kinds)))}. Whether Arrow can convert them depends on their values. Give "
                 "the path of the folder instead of a dataset, or write all files with one type."
             )
-        return found
+        return found | coded
 
     def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
         return map(of_record_batch, self.dataset.to_batches(columns=list(columns)))

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 from hdmm.base.exceptions import DataError
 from hdmm.base.lazy import Lazy
@@ -37,7 +37,9 @@ else:
 
 _DATABASE = (".duckdb",)
 _DUCKDB_URL = "duckdb://"
-_LENGTH_BYTES = 4  # before each text of a column of Parquet
+_LENGTH = 4  # bytes before each text of a column of Parquet
+_SMALL = 2**16  # bytes that are collected whatever they are
+_COLLECTED = frozenset({"PLAIN", "PLAIN_DICTIONARY", "RLE_DICTIONARY", "RLE", "BIT_PACKED"})
 
 
 def file_source(path: str | os.PathLike[str], table: str | None) -> Source:
@@ -111,7 +113,7 @@ class ParquetFiles(Source):
 
     def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
         for file in self.files:
-            with pq.ParquetFile(file, read_dictionary=_repeated_text(file, columns)) as opened:
+            with pq.ParquetFile(file, **_reading(file, columns)) as opened:
                 for rows in opened.iter_batches(batch_size=ROWS_AT_ONCE, columns=columns):
                     yield of_record_batch(rows.select(columns))  # asked for "a", Arrow also gives "a.b"
 
@@ -135,19 +137,30 @@ def _schema(file: Path) -> pa.Schema:
     return schema
 
 
-def _repeated_text(file: Path, columns: Sequence[str]) -> list[str]:
-    """The columns of text that the file itself holds as distinct values and a number per row.
+def _reading(file: Path, columns: Sequence[str]) -> dict[str, Any]:
+    """How Arrow reads these columns: text as distinct values and a number per row, where the file itself holds it so.
 
-    These are read in the same way, and no text is written out for each row. If most texts were different, collecting
-    them would take longer; such text takes more than four bytes per row, by which its length is written.
+    Then no text is written out for each row. If most texts were different, collecting them would take longer; such text
+    takes more than four bytes per row, by which its length is written. Text that is too long to be collected, or whose
+    pages are encoded in another way, is not, because Arrow fails on it: no value may decide that (security I1). Unless
+    it is told otherwise, Arrow collects each column that was a dictionary when the file was written, and fails on text
+    that is not UTF-8 if the numbers of its places had not 32 bits.
     """
     found = pq.read_metadata(file)
-    if found.num_row_groups == 0:
-        return []
-    first = found.row_group(0)
-    chunks = {chunk.path_in_schema: chunk for chunk in map(first.column, range(first.num_columns))}
-    text = [name for name in columns if name in chunks and is_text(found.schema.to_arrow_schema().field(name).type)]
-    return [name for name in text if chunks[name].total_uncompressed_size <= _LENGTH_BYTES * chunks[name].num_values]
+    schema = found.schema.to_arrow_schema()
+    groups = [found.row_group(number) for number in range(found.num_row_groups)]
+    chunks = [group.column(place) for group in groups for place in range(group.num_columns)]
+    apart = {
+        chunk.path_in_schema
+        for chunk in chunks
+        if not _COLLECTED.issuperset(chunk.encodings)
+        or chunk.total_uncompressed_size > max(_LENGTH * chunk.num_values, _SMALL)
+    }
+    dictionaries = {name for name in columns if isinstance(schema.field(name).type, pa.DictionaryType)}
+    if dictionaries & apart:
+        return {"binary_type": pa.large_binary()}  # which makes nothing a dictionary
+    text = {name for name in columns if is_text(schema.field(name).type)}
+    return {"read_dictionary": sorted((text | dictionaries) - apart)}
 
 
 def _shared(names: Sequence[Sequence[str]]) -> list[str]:

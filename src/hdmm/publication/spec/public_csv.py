@@ -1,12 +1,25 @@
-"""CSV files beside a specification: public, but read as strictly as data. A line is a row, and errors name the line."""
+"""CSV files beside a specification, of levels or of known counts: public, but read as strictly as data.
+
+A line is a row, and errors name the line.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from hdmm.base.exceptions import DataError, SpecError
+import numpy as np
+
+from hdmm.base.exceptions import DataError, DomainError, SpecError
 from hdmm.data.sources.csv_lines import csv_header, line_fields
+from hdmm.describe.domain import Domain
+from hdmm.describe.entries import Label
+from hdmm.describe.values import Values
+from hdmm.io.strict_records import shown
+from hdmm.matrix import Array
+from hdmm.publication.spec.document import Document
+from hdmm.publication.spec.keys import KnownKeys
+from hdmm.reconstruct.known import Known, known_counts
 
 _MOST_BYTES = 2**28
 
@@ -53,3 +66,113 @@ def _rows(path: Path, data: bytes, delimiter: str, columns: int) -> Iterator[tup
                 f"This line does not have {columns} fields, as the first line has, or a quote is not closed.",
             )
         yield number, fields
+
+
+def read_lookup(path: Path, declared: Values | None) -> tuple[list[str], dict[str, list[Label]]]:
+    """(the values of the first column, the groups of every level), in the order of the declared values.
+
+    Without declared values, those in the file are the values, in its order. Groups are texts. The file is public, but
+    it is read as strictly as data: a line is a row, and every error names its line. O(bytes).
+    """
+    names, rows = public_rows(path)
+    if len(names) < 2 or not all(names):
+        raise line_error(path, 1, "The first line must name the values and at least one level, such as tract,county.")
+    place: dict[object, int] = {}
+    values: list[str] = []
+    groups: list[list[str]] = []
+    lines: list[int] = []
+    size = None if declared is None else declared.size - (declared.outside == "other")
+    codes = None if declared is None else declared.encode([fields[0] for _, fields in rows]).tolist()
+    for i, (line, (value, *own)) in enumerate(rows):
+        if not value:
+            raise line_error(path, line, "The value in the first column is empty. Give every line a value.")
+        code = value if codes is None or size is None or not 0 <= codes[i] < size else codes[i]
+        if codes is not None and code is value:
+            raise line_error(
+                path, line, f"{shown(value)} is not a value that is declared. Declare it, or leave it out."
+            )
+        first = place.setdefault(code, i)
+        if first != i:
+            raise _twice(path, line, lines[first], names, (values[first], *groups[first]), (value, *own))
+        empty = next((name for name, group in zip(names[1:], own, strict=True) if not group), None)
+        if empty is not None:
+            raise line_error(
+                path, line, f"{shown(value)} has no {shown(empty)}. Every value is in one group of each level."
+            )
+        values.append(value)
+        groups.append(own)
+        lines.append(line)
+    order = list(range(len(values)))
+    if declared is not None and size is not None:
+        missing = np.setdiff1d(np.arange(size), np.array(list(place), np.int64))
+        if missing.size:
+            label = shown(declared.label(int(missing[0])))
+            raise line_error(
+                path, 1, f"{missing.size:,} declared values are missing, such as {label}. Add a line for each."
+            )
+        order = [place[code] for code in range(size)]
+    return values, {name: [groups[i][k] for i in order] for k, name in enumerate(names[1:])}
+
+
+def _twice(
+    path: Path, line: int, first: int, names: list[str], old: tuple[str, ...], new: tuple[str, ...]
+) -> SpecError:
+    value = shown(new[0])
+    for name, before, after in zip(names[1:], old[1:], new[1:], strict=True):
+        if before != after:
+            return line_error(
+                path,
+                line,
+                f"{value} has {shown(name)} {shown(after)} here and {shown(before)} on line {first}. A level gives "
+                "every value one group.",
+            )
+    return line_error(path, line, f"{value} is on line {first}, too. List every value once.")
+
+
+def known_tables(
+    document: Document, given: Sequence[KnownKeys] | KnownKeys, base: Path, declared: Domain, domain: Domain
+) -> tuple[Known, ...]:
+    """The known counts over the domain of the tables, in which attributes may be merged; they agree with each other."""
+    several = not isinstance(given, KnownKeys)
+    found: list[Known] = []
+    for i, keys in enumerate([given] if isinstance(given, KnownKeys) else given):
+        place = ("known", i) if several else ("known",)
+        with document.locating(*place, "attributes"):
+            columns = declared.columns(keys.attributes, "with known counts")
+        with document.locating(*place, "counts"):
+            counts = keys.counts
+            if isinstance(counts, str):
+                counts = _read(base / counts, {column.name: column.values for column in columns})
+            found.append(Known(domain, keys.attributes, counts))
+    with document.locating("known"):
+        return known_counts(domain, found)
+
+
+def _read(path: Path, columns: dict[str, Values]) -> Array:
+    """The counts in a CSV file: a column per attribute or level, with its labels, and one more with the counts."""
+    header, rows = public_rows(path)
+    others = [name for name in header if name not in columns]
+    if len(others) != 1 or sorted(header) != sorted([*columns, *others]):
+        raise line_error(
+            path, 1, f"The columns are {', '.join(header)[:80]}. They must be {', '.join(columns)}, count."
+        )
+    codes = {name: {str(each.label(code)): code for code in range(each.size)} for name, each in columns.items()}
+    counts = np.full([values.size for values in columns.values()], -1, dtype=np.int64)
+    for line, fields in rows:
+        words = dict(zip(header, map(str.strip, fields), strict=True))
+        for name, known in codes.items():
+            if words[name] not in known:
+                raise line_error(path, line, f"{shown(words[name])} is not a value of {name}. Write it as declared.")
+        place = tuple(known[words[name]] for name, known in codes.items())
+        if counts[place] >= 0:
+            raise line_error(path, line, "There are two rows for one combination of values. Leave one out.")
+        word = words[others[0]]
+        if not (word.isascii() and word.isdigit() and len(word) <= 16):
+            raise line_error(path, line, f"{shown(word)} is not a count. Give a whole number from 0 on.")
+        counts[place] = int(word)
+    if (counts < 0).any():
+        raise DomainError(
+            f"{path} has no count for {int((counts < 0).sum()):,} of {counts.size:,} combinations of values. Give "
+            "every combination one row, with 0 where nobody is."
+        )
+    return counts

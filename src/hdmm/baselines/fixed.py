@@ -1,4 +1,4 @@
-"""Privelet: Haar wavelet coefficients are measured."""
+"""Strategies that need no search: noise on every cell, on every query, or on wavelet coefficients."""
 
 from __future__ import annotations
 
@@ -6,6 +6,28 @@ from hdmm.describe.workload import Workload
 from hdmm.matrix import Haar
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.strategy import Strategy
+
+
+def identity(workload: Workload) -> Strategy:
+    """A = I: noise on every cell of the domain; any query is the sum of its cells.
+
+    >>> from hdmm import Domain
+    >>> identity(Workload.marginals(Domain({"age": 10}), k=1)).sensitivity("laplace")
+    1
+    """
+    return Strategy.identity(workload.domain)
+
+
+def laplace(workload: Workload) -> Strategy:
+    """A = W: noise on every query of the workload; the error is ‖W‖₁² per query, and there is no inference.
+
+    Reference: Dwork, McSherry, Nissim, Smith, "Calibrating noise to sensitivity" (TCC 2006).
+
+    >>> from hdmm import Domain
+    >>> laplace(Workload.marginals(Domain({"age": 10}), k=range(2))).sensitivity("laplace")
+    2
+    """
+    return Strategy.direct(workload)
 
 
 def privelet(workload: Workload) -> Strategy:
