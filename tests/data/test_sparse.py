@@ -51,7 +51,7 @@ def test_sparse_counts_are_those_of_the_marginal(tmp_path: Path, kind: str, owne
     names, key = ("place", "sex", "age"), bytes(32)
 
     def data() -> Records:
-        found = from_table(DOMAIN, source(kind, tmp_path), rows_bound=6, **owned)
+        found = from_table(DOMAIN, source(kind, tmp_path), rows_bound=6, declared_types=kind == "reader", **owned)
         assert isinstance(found, Records)
         return replace(found, _key=key)  # which decides the rows of a person that are kept
 
