@@ -48,7 +48,7 @@ _LARGEST = 1 << 20  # entry of a factor, which are integers
 _MOST_LARGEST = 1 << 26  # the same times those of contrasts: answers are below 2^60 at 2^32 rows
 _ONE = np.ones((1, 1))
 
-Space: TypeAlias = Mapping[int, int]
+OrbitSpace: TypeAlias = Mapping[int, int]
 """The attributes that are in the contrasts of one of their orbits, and of which one; all others are in the quotient."""
 
 
@@ -144,7 +144,7 @@ class OrbitCells:
     terms: Terms
     orbits: tuple[Orbits, ...]  # of the attributes of the terms
     seen: Sequence[Sequence[tuple[Array, Array]]]  # the quotient and the contrasts of their grams
-    spaces: tuple[Space, ...]
+    spaces: tuple[OrbitSpace, ...]
 
     @classmethod
     def of(cls, terms: Terms) -> OrbitCells | None:
@@ -177,12 +177,12 @@ class OrbitCells:
         """How many orbits each attribute has."""
         return tuple(each.count for each in self.orbits)
 
-    def cells(self, space: Space) -> Array:
+    def cells(self, space: OrbitSpace) -> Array:
         """The numbers of the cells of orbits that a space is over."""
         every = np.arange(math.prod(self.shape)).reshape(self.shape)
         return every[tuple(space.get(j, slice(None)) for j in range(len(self.shape)))].ravel()
 
-    def count(self, space: Space) -> float:
+    def count(self, space: OrbitSpace) -> float:
         """How often the space occurs: the dimension of its contrasts."""
         return math.prod(float(self.orbits[j].sizes[o]) - 1 for j, o in space.items())
 
@@ -217,7 +217,7 @@ class OrbitCells:
         """
         return Strategy(domain, tuple(map(self._block, self.spaces, factors)))
 
-    def _block(self, space: Space, A: Array) -> Block:
+    def _block(self, space: OrbitSpace, A: Array) -> Block:
         """AᵀA = X, the means over the cells of orbits, is √Πs times the sums of the cells beside contrasts over s."""
         axes, sizes = self.terms.axes, [self.orbits[j].sizes[o] for j, o in space.items()]
         weight = math.prod(float(s) ** -0.5 for s in sizes)
@@ -239,7 +239,7 @@ class OrbitCells:
         return {(j, o): each.contrast(o) for j, each in enumerate(self.orbits) for o in range(each.count)}
 
 
-def _reached(terms: Terms, seen: Sequence[Sequence[tuple[Array, Array]]]) -> tuple[Space, ...] | None:
+def _reached(terms: Terms, seen: Sequence[Sequence[tuple[Array, Array]]]) -> tuple[OrbitSpace, ...] | None:
     """The spaces that some term asks something of; None if they are too many."""
     options = [
         [[(), *(((j, o),) for o in np.flatnonzero(contrasts).tolist())] for _, contrasts in each]

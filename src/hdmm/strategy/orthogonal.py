@@ -46,7 +46,7 @@ Places: TypeAlias = tuple[tuple[int, int], ...]
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Space:
+class AskedBlock:
     """A block, by number, and the predicate sets of a product that ask something of it, with the parts they ask of.
 
     After the product's own sets come totals of other attributes, where these matter.
@@ -69,7 +69,7 @@ class Piece:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Asked:
+class PartGrams:
     """BᵀVB of a predicate set, by the parts of its attributes whose orthonormal columns are B; those of rounding are
     left out. `least` is what counts as asked for, and `outside` whether something is asked for outside all parts."""
 
@@ -160,7 +160,7 @@ class Orthogonal(Form):
                 found += reduce(np.multiply, each, np.full(len(rows), self.blocks[space.number].weight ** -2))
         return found
 
-    def spaces(self, product: Product, *, also: Attributes = ()) -> Iterator[Space | None]:
+    def spaces(self, product: Product, *, also: Attributes = ()) -> Iterator[AskedBlock | None]:
         """The blocks that the product asks, with what it asks of them; None for what no block measures.
 
         Of attributes that the product totals, those of `also` count, and those whose total is not a part by itself.
@@ -178,7 +178,7 @@ class Orthogonal(Form):
             number = self.places.get(_places(pairs))
             if number is not None:
                 more = [i for i in self.blocks[number].axes if i not in pairs]
-                yield Space(number, (*sets, *(((i,), _TOTAL) for i in more)), (*parts, *((0,) for _ in more)))
+                yield AskedBlock(number, (*sets, *(((i,), _TOTAL) for i in more)), (*parts, *((0,) for _ in more)))
             elif all(np.trace(each.grams[part]) > each.least for each, part in zip(asked, parts, strict=True)):
                 yield None
 
@@ -227,11 +227,11 @@ class Orthogonal(Form):
     def _columns(self, axes: Attributes, parts: PartNumbers) -> Array:
         return reduce(np.kron, [self.parts[i][part] for i, part in zip(axes, parts, strict=True)])
 
-    def _count(self, space: Space, k: int) -> int:
+    def _count(self, space: AskedBlock, k: int) -> int:
         axes, p = space.sets[k]
         return p.count(math.prod(self.domain.shape[i] for i in axes))
 
-    def _asked(self, axes: Attributes, p: PredicateSet) -> Asked:
+    def _asked(self, axes: Attributes, p: PredicateSet) -> PartGrams:
         key = (p, *(id(self.parts[i]) for i in axes))
         if key not in self._known:
             V = p.gram(math.prod(self.domain.shape[i] for i in axes))
@@ -243,7 +243,7 @@ class Orthogonal(Form):
                 left -= float(np.trace(G))
                 if np.trace(G) > _ROUNDING * len(B) * whole:
                     found[parts] = G
-            self._known[key] = Asked(found, least, left > least)
+            self._known[key] = PartGrams(found, least, left > least)
         return self._known[key]
 
     def _on_cells(self, axes: Attributes, V: Matrix) -> float:
@@ -259,7 +259,7 @@ class Orthogonal(Form):
         squares = diagonal(V) + diagonal(V)[first] - 2 * on_cells[np.arange(len(first)), np.searchsorted(cells, first)]
         return math.inf if squares.sum() > SUPPORT_TOLERANCE * trace(V) else float(diagonal(V)[cells].sum())
 
-    def _pieces(self, space: Space, links: Sequence[Attributes] = ()) -> list[Piece]:
+    def _pieces(self, space: AskedBlock, links: Sequence[Attributes] = ()) -> list[Piece]:
         """The pieces of what is asked of a block, which no factor, predicate set or link crosses."""
         block, sets = self.blocks[space.number], space.sets
         parts = {
@@ -289,7 +289,7 @@ class Orthogonal(Form):
         row = self.total_in(i)[None, :]
         return row, row.T / (row**2).sum()
 
-    def _squares(self, space: Space, piece: Piece) -> Array:
+    def _squares(self, space: AskedBlock, piece: Piece) -> Array:
         """The squared length of W A⁺ for all combinations of the predicates of a piece, some at a time."""
         head, *tail = [self.rows(*space.sets[k], space.parts[k]) for k in piece.sets]
         rest = tuple(map(Dense, tail))
@@ -301,7 +301,7 @@ class Orthogonal(Form):
             ]
         )
 
-    def _chosen(self, space: Space, product: Product, rows: Array, *, like: Product) -> dict[int, Array]:
+    def _chosen(self, space: AskedBlock, product: Product, rows: Array, *, like: Product) -> dict[int, Array]:
         """Some queries on the answers of a space's block, piece by piece, named by its first attribute."""
         counts = [self._count(space, k) for k in range(len(space.sets))]
         at = np.unravel_index(rows, counts) if counts else ()
