@@ -87,6 +87,14 @@ def test_a_table_is_shown_as_it_was_published(published: Path, capsys: Captured)
     assert ((upper <= rounded) & (rounded < upper + 0.2)).all()  # the estimate as it is shown ± the margin
 
 
+def test_a_table_is_shown_under_its_title(tmp_path: Path, capsys: Captured) -> None:
+    """Whoever sees 49.86 must see that it is a percentage."""
+    table = '[[table]]\nname = "share"\nmarginals = [["sex", "smokes"]]\npercent = "row"\n\n[privacy]'
+    folder = publish(spec := load_spec(prepared(tmp_path, MARGINALS.replace("[privacy]", table))), planned(spec)).folder
+    assert run(["show", str(folder), "share"]) == 0
+    assert "in percent of the row" in capsys.readouterr().out
+
+
 def test_columns_are_shown_as_counts(published: Path, capsys: Captured) -> None:
     assert run(["show", str(published), "sex, smokes", "--json"]) == 0
     (table,) = told(capsys)["tables"]  # type: ignore[misc]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -263,6 +264,10 @@ def test_files_say_what_intervals_cover(published: Path) -> None:
         assert "lower_with_bins" not in next(csv.reader(file))
 
 
+def fields_of(resource: dict[str, Any]) -> dict[str, Any]:
+    return {field["name"]: field for field in resource["schema"]["fields"]}
+
+
 def test_the_page_the_package_and_the_workbook_say_it(published: Path) -> None:
     page = parsed((published / "report.html").read_text(encoding="utf-8"))
     first, second = page.iterfind(".//section[@class='table']")
@@ -275,15 +280,23 @@ def test_the_page_the_package_and_the_workbook_say_it(published: Path) -> None:
     assert contents == ["sexes"]  # an error of the noise alone would not be that of the mean
     stated = json.loads((published / "metadata.json").read_text())["tables"]
     assert [each.get("bins") for each in stated] == [BINNED, None]
+    assert [each["rmse"] is None for each in stated] == [True, False]
     package = json.loads((published / "datapackage.json").read_text())
     resource = next(each for each in package["resources"] if each["path"] == "tables/hours.csv")
     assert resource["description"] == f"A note. {BINNED}"
-    fields = {field["name"]: field for field in resource["schema"]["fields"]}
+    assert "unbiased" not in fields_of(resource)["estimate"]["description"]  # of a mean, and by bins
+    assert "Means, percentages and quantiles are computed" in package["description"]
+    fields = fields_of(resource)
     assert "noise and bins" in fields["upper_with_bins"]["description"]
     assert "noise only" in fields["note"]["constraints"]["enum"]
     openpyxl = pytest.importorskip("openpyxl", reason="pip install 'hdmm[xlsx]' has openpyxl")
     assert run(["report", str(published.parent / "people.toml"), "--xlsx", "--quiet"]) == 0
     sheet = openpyxl.load_workbook(published / "report.xlsx")["hours"]
+    guide = openpyxl.load_workbook(published / "report.xlsx")["How to read"]
+    grades = next(row[1].value for row in guide.iter_rows() if row[0].value == "Reliability")
+    assert "fair: the margin is at most 30\xa0% of the estimate" in grades  # by the rule of this publication
+    assert "noise only" in grades
+    assert "impossible" not in grades  # which none is
     assert BINNED in sheet["A2"].value
     assert [cell.value for cell in sheet[3]][5:7] == ["From, with bins", "To, with bins"]
     assert sheet["F4"].value < sheet["D4"].value

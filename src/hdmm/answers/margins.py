@@ -13,6 +13,7 @@ A Reliability grades a count by its margin alone, which is public.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, TypeVar, final
 
@@ -20,6 +21,7 @@ import numpy as np
 from scipy.special import lambertw, ndtri
 
 from hdmm.base.exceptions import WorkloadError
+from hdmm.base.numbers import percent
 from hdmm.matrix import Array
 from hdmm.privacy.guarantee import Noise
 from hdmm.strategy.lattice import LEAST_SCALE
@@ -114,6 +116,36 @@ class Reliability:
             self.reliable(estimate, margin),
         ]
         return np.select(conditions, [*_FIRST, "may be 0", "good", "fair"], "rough").tolist()
+
+    @property
+    def meanings(self) -> dict[str, str]:
+        """What each of GRADES means.
+
+        >>> Reliability(fair=0.3).meanings["fair"]
+        'the margin is at most 30\xa0% of the estimate'
+        """
+        at_most, more = "the margin is at most {} of the estimate", "the margin is more than {} of the estimate"
+        hidden = "the margin is too large" if self.suppress is None else more.format(percent(self.suppress))
+        return {
+            "good": at_most.format(percent(min(GOOD, self.fair))),
+            "fair": at_most.format(percent(self.fair)),
+            "rough": "it is more than that",
+            "may be 0": "the interval includes 0",
+            "noise only": "a sum or mean of values that are known only by their bin: the margin covers the noise, not "
+            "where in their bins the values lie, and the number has no grade",
+            "suppressed": f"{hidden}, and the number is not shown",
+            "unknown": "the group may be empty, so that its mean, percentage or quantile may not exist",
+            "impossible": "no record can be counted here, which is public: 0, without noise",
+        }
+
+    def explained(self, found: Iterable[str]) -> list[tuple[str, str]]:
+        """The words that a reader needs, with their meanings: of margins, and of what else was found.
+
+        >>> [word for word, _ in PLAIN.explained(["good", "unknown"])]
+        ['good', 'fair', 'rough', 'may be 0', 'unknown']
+        """
+        words = {*GRADES[:4], *found, *(["suppressed"] if self.suppress is not None else [])}
+        return [(word, meaning) for word, meaning in self.meanings.items() if word in words]
 
 
 PLAIN = Reliability()

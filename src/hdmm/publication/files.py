@@ -40,6 +40,12 @@ _FORMULA = frozenset("=+-@\t\r\n")  # and their Unicode variants of another widt
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
 _ROWS = 2**16
 
+STDDEV: Final = (
+    "It is that of the noise in the unbiased estimate; of means and percentages to first order, and of quantiles by "
+    "the width of the interval."
+)
+"""What a standard deviation in a file is."""
+
 _UPPER_END = "The upper end, which is not in the range."
 _LABEL = "Text that a spreadsheet would run as a formula has a leading ' in CSV."
 _ROUNDED = "Every row has the digits that its own noise leaves a meaning; the Parquet file has all digits."
@@ -168,11 +174,11 @@ def _label_columns(table: Table) -> Iterator[FileColumn]:
 
 def _number_columns(table: Table) -> Iterator[FileColumn]:
     level = f"{100 * table.level:g} %"
-    estimate = "A biased estimate: see the description of the package." if table.biased else "An unbiased estimate."
+    estimate = f"{'A biased' if table.biased else 'The'} estimate: see the description of the package."
     which = "end of the interval that covers noise and bins: inf or -inf if unbounded."
     described = [
         ("estimate", f"{estimate} {_ROUNDED}"),
-        ("stddev", "The standard deviation of the unbiased estimate, rounded up."),
+        ("stddev", f"The standard deviation, rounded up. {STDDEV}"),
         ("margin", f"The lower end of the {level} interval, rounded outward."),
         ("margin", f"The upper end of the {level} interval, rounded outward."),
         ("margin", f"The lower {which}"),

@@ -26,7 +26,8 @@ from hdmm.publication.report.contents import counted_rows
 from hdmm.publication.spec import Spec
 
 COUNTS = {
-    "unbiased": "Estimates are unbiased; they may be fractional or below 0.",
+    "unbiased": "Counts and sums are unbiased; they may be fractional or below 0. Means, percentages and quantiles are "
+    "computed from them.",
     "nonnegative": "No count is below 0, and tables add up. This makes estimates biased: small counts are too large "
     "on average, and large ones too small. Standard deviations are those of the unbiased estimates.",
     "integers": "Counts are whole numbers that are not below 0, and tables add up. This makes estimates biased: small "
@@ -81,10 +82,10 @@ def metadata(spec: Spec, release: AnyRelease, expected: Sequence[Forecast]) -> d
                 "columns": list(table.columns),
                 **({"impossible_rows": int(table.impossible.sum())} if table.impossible.any() else {}),
                 **({"bins": BINNED} if table.binned else {}),
-                "rmse": forecast.rmse,
-                "rmse_identity": forecast.identity,
-                "rmse_direct": forecast.direct,
-                "rmse_bound": forecast.bound,
+                "rmse": None if table.binned else forecast.rmse,
+                "rmse_identity": None if table.binned else forecast.identity,
+                "rmse_direct": None if table.binned else forecast.direct,
+                "rmse_bound": None if table.binned else forecast.bound,
                 **({"rmse_assumes": forecast.assumed} if forecast.assumed is not None else {}),
             }
             for table, forecast in zip(spec.tables, expected, strict=True)

@@ -66,6 +66,8 @@ class Published:
     """What the counts of the published tables are: unbiased, nonnegative or integers."""
     reliability: Reliability = PLAIN
     """By which rule numbers are graded."""
+    titles: tuple[str, ...] = ()
+    """What the published tables are about."""
     impossible: tuple[str, ...] = ()
     """Conditions that no record fulfils, so that answers leave such cells out."""
 
@@ -156,12 +158,13 @@ def _stated(found: Published) -> Published:
     if not isinstance(level, float) or not 0 < level < 1 or not isinstance(tables, list):
         path = found.folder / "metadata.json"
         raise FileError(f"{path} is not the metadata of a publication. Give the output folder of a release.")
-    names = [table.get("name") for table in tables if isinstance(table, dict)]
+    names, titles = ([each.get(key) for each in tables if isinstance(each, dict)] for key in ("name", "title"))
     kind = counts.get("kind") if isinstance(counts, dict) else None
     return replace(
         found,
         level=level,
         tables=_texts(names),
+        titles=_texts(titles),
         kind=kind if isinstance(kind, str) else found.kind,
         impossible=_texts(facts.get("impossible")),
         reliability=_rule(facts.get("reliability")),
@@ -196,7 +199,8 @@ def _read(published: Published, name: str) -> Table:
     labels: list[tuple[str | None, ...]] = list(zip(*words, strict=True)) if words else [()] * len(numbers[0])
     estimate, stddev, lower, upper, *bounds = numbers
     biased = published.kind != "unbiased"
-    table = Table(name, name, heads, lambda: labels, estimate, stddev, lower, upper, published.level, biased)
+    title = dict(zip(published.tables, published.titles, strict=False)).get(name, name)
+    table = Table(name, title, heads, lambda: labels, estimate, stddev, lower, upper, published.level, biased)
     return replace(table, reliability=published.reliability, bins=BinBounds(*bounds) if bounds else None)
 
 

@@ -160,7 +160,7 @@ def _show(spec: Spec, made: Planned, out: Output, *, verbose: bool) -> None:
 
 def _say_margins(spec: Spec, tables: Sequence[TableOutlook], out: Output) -> None:
     """A row per table; columns for what was asked and for relative margins only where somebody asked."""
-    asked, relative = any(t.asked for t in tables), any(t.expected for t in tables)
+    asked, relative = any(t.asked for t in tables), any(t.relative is not None for t in tables)
     rows = [
         [
             t.table,
@@ -214,7 +214,7 @@ def _say_budgets(spec: Spec, tables: Sequence[TableOutlook], out: Output) -> lis
     heads = [name.replace(", ", ",\n") for name in names]
     title = "Margins of error of the worst row, for other budgets"
     if in_epsilon(spec.privacy):
-        title = f"{title}, with their ε at δ = 10⁻⁹"
+        title = f"{title} (ε at δ = 10⁻⁹)"
         heads = [f"{name}\nε = {shown_up(each)}" for name, each in zip(heads, epsilons, strict=True)]
     out.table(
         title,
@@ -232,7 +232,9 @@ def _least_lines(spec: Spec, tables: Sequence[TableOutlook], least: LeastBudget 
     if least is None:
         return ["To plan for margins of error: margin = 50 in a [[table]], or --target TABLE=50."]
     declared, share = short_name(spec.privacy), least.declared_times_least
-    lines = [f"{stated(least.privacy)} is the smallest budget that meets every margin."]
+    lines = [f"{short_name(least.privacy)} is the smallest budget that meets every margin."]
+    if meaning := in_epsilon(least.privacy):
+        lines.append(f"It has {meaning}.")
     if any(t.asked is None for t in tables):
         lines.append("A table without a margin is only held to ten times the largest margin.")
     if least.reached:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import click
 
-from hdmm.answers.margins import GOOD
 from hdmm.answers.table import BINNED, Table
 from hdmm.apps.cli.options import FILE, ConfidenceLevel, SpecOverrides, common, specified
 from hdmm.apps.cli.output import Output, number, printable
@@ -99,7 +98,8 @@ def _say_table(table: Table, most: int, out: Output) -> None:
         row, words = ShownRow.of(printed), map(printable, printed.labels)
         numbers = row.estimate, row.margin.removeprefix("± "), row.lower, row.upper
         lines.append([*words, *numbers, *((row.bins or ("", "")) if table.bins is not None else ()), row.grade])
-    title = f"{table.name}: {many(len(table), 'row')}, intervals of {100 * table.level:g} %"
+    name = table.name if table.title == table.name else f"{table.name} ({printable(table.title)})"
+    title = f"{name}: {many(len(table), 'row')}, intervals of {100 * table.level:g} %"
     out.table(title, [*header, "reliability"], lines, texts=len(table.attributes))
     if len(table) > most:
         out.say(f"… {len(table) - most:,} more rows; --rows shows more of them, --csv all.")
@@ -108,9 +108,8 @@ def _say_table(table: Table, most: int, out: Output) -> None:
 def _remarks(tables: Sequence[Table]) -> list[str]:
     """What the words in the last column mean, where some number is not good."""
     notes = {note for table in tables for note in table.notes}
-    rule = tables[0].reliability
-    grades = f"good: the margin is at most {min(GOOD, rule.fair):.3g} of the number; fair: at most {rule.fair:.3g}; "
-    said = [f"{grades}rough: more; may be 0: the interval includes 0."] if notes - {"good", "impossible"} else []
+    words = "; ".join(f"{word}: {meaning}" for word, meaning in tables[0].reliability.explained(notes))
+    said = [f"{words}."] if notes - {"good", "impossible"} else []
     return [*said, BINNED] if any(table.bins is not None for table in tables) else said
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 
-from hdmm.answers.margins import GOOD, GRADES, Reliability
+from hdmm.answers.margins import GOOD, GRADES
 from hdmm.answers.picture import ranged
 from hdmm.answers.rows import SyntheticRows
 from hdmm.answers.table import BINNED, Table
@@ -91,7 +91,6 @@ def render(report: Report) -> str:
     """
     report = replace(report, tables=tuple(part for table in report.tables for part in table.by_measure()))
     labels = [labels_of(table) for table in report.tables]
-    rule = report.tables[0].reliability if report.tables else Reliability()
     factor, rest = _guarantee(report)
     known = [f"by {known_by(product)}" if product.axes else "of all rows" for product in report.strategy.known]
     page = _templates().get_template("page.html")
@@ -107,13 +106,9 @@ def render(report: Report) -> str:
         example=_example(report, labels),
         counted=_counted(report),
         misses=up(report.counts * (1 - report.level), 0),
-        good=min(GOOD, rule.fair),
-        fair=rule.fair,
-        suppress=rule.suppress,
+        good=min(GOOD, report.reliability.fair),
         exact_left_out=any(map(_is_left_out, report.tables)),
         binned=any(table.bins is not None for table in report.tables),
-        unknown=any(bool(table.unknown.any()) for table in report.tables),
-        impossible=any(table.impossible is not None for table in report.tables),
         tables=_tables(report.tables[:MOST_SECTIONS], labels),
         blocks=_blocks(report),
         protection=_protection(report),

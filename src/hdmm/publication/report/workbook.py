@@ -13,6 +13,7 @@ from hdmm.answers.table import BINNED, Table
 from hdmm.base.exceptions import ReportError
 from hdmm.base.lazy import Lazy
 from hdmm.base.numbers import date, many, percent
+from hdmm.publication.files import STDDEV
 from hdmm.publication.report.contents import Report, counted_rows
 from hdmm.publication.report.labels import shown
 
@@ -37,11 +38,6 @@ _FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\ud800-\udfff\ufffe\uffff]")
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,14})")
 _SAMPLE = 500  # rows that decide how wide columns are
 _WIDEST = 50
-
-_RELIABILITY = (
-    "good: the margin is small for the number; fair; rough; may be 0: the interval includes 0; noise only: the margin "
-    "covers the noise, but not where in their bins values lie."
-)
 
 _Value: TypeAlias = tuple[float | None, str]
 """A number and its format."""
@@ -104,8 +100,8 @@ def _facts(report: Report) -> list[tuple[str, str]]:
         ("Margin", "The same as estimate ± margin. It is blank where the interval reaches further to one side."),
         ("From, To, with bins", "The same where only the bins of values are known, and covers noise and bins."),
         ("Share", "Percent of the total of the row’s line in the report, with a margin or an interval of its own."),
-        ("Standard deviation", "Of the noise in the unbiased estimate."),
-        ("Reliability", _RELIABILITY),
+        ("Standard deviation", STDDEV),
+        ("Reliability", f"{'; '.join(f'{word}: {meaning}' for word, meaning in report.grades)}."),
         ("Rounding", "Every row has the digits that its own noise leaves a meaning; Parquet files have all digits."),
         ("Totals", "From the measurements, with margins of their own. Do not add up margins."),
     ]
