@@ -160,7 +160,7 @@ def rows(folder: Path, count: int | None, by: str | None, output: Path | None, *
         f"{len(made):,} rows of {len(made.columns)} columns are in {target}: rows.parquet and rows.csv, and about.html "
         "on what they are good for.",
         f"No row is a person. They are up to {typical:.1f} standard deviations from what was measured (1 is typical of "
-        "the truth), and nothing was spent.",
+        f"the truth{'; fewer rows are further away' if len(made) < round(made.total) else ''}), and nothing was spent.",
     )
     out.result(
         {
