@@ -28,8 +28,8 @@ from hdmm.matrix import Array
 from hdmm.reconstruct.components import Components
 from hdmm.reconstruct.known import codes_of
 
-MOST_CODES = 1 << 31
-"""Rows times attributes."""
+MOST_CODES = 1 << 29
+"""Rows times attributes: some 8 GiB while they are drawn."""
 
 _PASSES = 3
 _MOST_VALUES = 4096  # of all attributes whose tables are brought nearer: 64 MiB
