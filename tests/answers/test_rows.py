@@ -146,7 +146,7 @@ def test_a_table_by_levels_and_merged_columns_is_exact_too(town: Release) -> Non
     rows = town.rows(by=["county", "sex"])
     there = counts(rows, "sex", "tract")
     assert np.abs(there[:, ::2].sum(axis=1) - near[:, ::2].sum(axis=1)).max() < 1
-    merged = released(TOWN.merge(["sex", "job"], name="both"), rng.integers(5, 30, size=(6, 4, 4)))
+    merged = released(TOWN.merge(["sex", "job"], name="both"), PEOPLE.reshape(6, 4, 4))
     assert len(merged.rows(90, by=["sex", "county"])) == 90
     with pytest.raises(DomainError, match="nonsense"):
         merged.rows(by=["nonsense"])
