@@ -13,7 +13,7 @@ from hdmm.describe.predicates import PREDICATE_SETS
 
 SETS = [each.__name__ for each in PREDICATE_SETS if each.__name__ in hdmm.__all__]
 CHAPTERS = {
-    "What the table can contain": "Domain Attribute Labels Integers Bins",
+    "What the table can contain": "Domain Attribute Labels Integers Bins Amount",
     "Which counts matter": f"Workload Product PredicateSet {' '.join(SETS)} sql",
     "What to measure": "optimize Plan load_plan Strategy baselines matrix",
     "Error before any data": "expected_error rmse query_variance unit_error supports lower_bound",

@@ -32,6 +32,7 @@ from hdmm.base.exceptions import (
 )
 from hdmm.reconstruct.known import Known as Known
 from hdmm.privacy.ledger import Ledger as Ledger, Receipt as Receipt
+from hdmm.describe.amount import Amount as Amount
 from hdmm.describe.numeric import Bins as Bins, Integers as Integers
 from hdmm.measure.optimize import optimize as optimize
 from hdmm.measure.plan import Plan as Plan, load_plan as load_plan

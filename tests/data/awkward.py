@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from datetime import date
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from hdmm import Bins, Domain, Integers, Labels, from_table
+from hdmm import Amount, Bins, Domain, Integers, Labels, from_table
 from hdmm.data.identity import identity
+from hdmm.describe.entries import exact_number
+from hdmm.describe.values import Values
 
 SPELLINGS = """3|03|+3| 3 |3.0|3.|30e-1|-.5|.5|5e-1|1E2|1e+2|0|-0|-0.0|7.|0x1|1_0|e5|.|+|1e5x|3 x|NaN|inf|Infinity||
 1e400|-1e400|1e-400|-1e-400|2.5e-324|-2.4e-324|2.4703282292062327e-324|2.4703282292062328e-324|5e-324|1e-323
@@ -72,10 +76,15 @@ ATTRIBUTES: dict[str, tuple[str, Any]] = {
     "flag": ("truth", Labels([False, True], outside="other")),
     "bit": ("truth", Integers(0, 1, outside="other")),
     "day": ("day", Labels([date(2000, 1, 1), date(9999, 12, 31)], outside="other")),
+    "spelled": ("text", Amount(-1, 7, step=0.5)),
+    "paid": ("decimal", Amount(-0.25, 9.75, step=2.5)),
+    "earned": ("float", Amount(0, 2**25)),
+    "sold": ("integer", Amount(-4, 2**53 - 4, step=2**40)),
+    "won": ("truth", Amount(0, 1)),
 }
 DOMAIN = Domain({name: values for name, (_, values) in ATTRIBUTES.items()})
 COLUMNS = {name: column for name, (column, _) in ATTRIBUTES.items()}
-WANTED = [[], *([name] for name in DOMAIN.names), ["years", "price"], ["word", "whole", "day"]]
+WANTED = [[], *([name] for name in DOMAIN.names), ["years", "price"], ["word", "whole", "day"], ["paid", "flag", "won"]]
 
 
 def awkward_table() -> pa.Table:
@@ -103,10 +112,28 @@ def check_awkward(source: object, table: pa.Table) -> None:
     values = {name: table.column(name).to_pylist() for name in table.schema.names}
     data = from_table(DOMAIN, source, columns=COLUMNS)  # pyright: ignore[reportArgumentType]
     for names, found in zip(WANTED, data.marginals(WANTED), strict=True):
-        expected = np.zeros([DOMAIN[name].size for name in names], np.int64)
-        coded = [DOMAIN[name].values.encode(values[COLUMNS[name]]) for name in names]
-        np.add.at(expected, tuple(coded), 1)
-        np.testing.assert_array_equal(found, expected if names else table.num_rows, err_msg=str(names))
+        each = [in_parts(DOMAIN[name].values, values[COLUMNS[name]]) for name in names]
+        letters = "abc"[: len(names)]
+        expected = np.einsum(f"{','.join('n' + letter for letter in letters)}->{letters}", *each) if names else None
+        np.testing.assert_array_equal(found, table.num_rows if expected is None else expected, err_msg=str(names))
+
+
+def in_parts(values: Values, column: list[Any]) -> np.ndarray:
+    """How many parts of each row are in each cell: one in its own, and those of amounts by fractions, from the text."""
+    parts = np.zeros((len(column), values.size), np.int64)
+    if not isinstance(values, Amount):
+        parts[np.arange(len(column)), values.encode(column)] = 1
+        return parts
+    low, high, step = (Fraction(str(number)) for number in (values.low, values.high, values.step))
+    whole = int((high - low) / step)
+    for row, given in zip(parts, column, strict=True):
+        number = exact_number(given)
+        if number is None or not math.isfinite(float(number) if abs(number) < 2**1024 - 2**970 else math.nan):
+            row[2] = whole
+        else:
+            k = math.floor((min(max(Fraction(float(number)), low), high) - low) / step + Fraction(1, 2))
+            row[:2] = whole - k, k
+    return parts
 
 
 def check_people(source: object, table: pa.Table, column: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hdmm import Bins, DataError, Domain, Integers, Labels, from_table
+from hdmm import Amount, Bins, DataError, Domain, Integers, Labels, from_table
 from hdmm.data.records import Records
 from hdmm.describe.entries import LONGEST_TEXT
 
@@ -23,6 +23,7 @@ ROLES: dict[str, Domain] = {
             "i": Integers(0, 3, outside="other"),
             "b": Bins([0, 1, 2**53], outside="other"),
             "n": Labels([1, 2.5, 2], outside="other"),
+            "w": Amount(0, 1000, step=0.5),
         }
     ),
     "labels": Domain({"l": Labels(["a", "1", "é" * (LONGEST_TEXT // 2)])}),

@@ -62,6 +62,7 @@ from hdmm.io.npy import read_array, write_array
 from hdmm.io.strict_json import dump, parse
 from hdmm.matrix import (
     AllIntervals,
+    Conjugated,
     Cumulative,
     Dense,
     ExtendedDiagonal,
@@ -296,6 +297,7 @@ FACTORS: list[Matrix] = [
     Sparse(sp.csr_array([[0, 2, 0], [1, 0, 0]])),
     Stack((Eye(3), Ones(1, 3))),
     RowScaled([2, 3, 4], Eye(3)),
+    Scaled(2**40, Dense([[1, 0, -1]])),
 ]
 
 
@@ -439,8 +441,8 @@ def test_labels_that_files_cannot_hold_are_refused(domain: Domain, message: str)
 
 
 def test_matrices_that_files_cannot_hold_are_refused() -> None:
-    strategy = Strategy(Domain({"a": 3}), (Block(1.0, ((0, Scaled(2, Eye(3))),)),))
-    with pytest.raises(FileError, match=r"Strategy cannot be written .*Scaled; kinds here: Eye"):
+    strategy = Strategy(Domain({"a": 3}), (Block(1.0, ((0, Conjugated(Eye(3), [1, 0, 2])),)),))
+    with pytest.raises(FileError, match=r"Strategy cannot be written .*Conjugated; kinds here: Eye"):
         encode(strategy)
     longer = np.array([[np.longdouble(1) + np.finfo(np.longdouble).eps]])
     if float(longer[0, 0]) != longer[0, 0]:

@@ -155,12 +155,15 @@ def made_up(specification: Path, file: str | None = None, rows: int = 400) -> No
                 return draw.randint(first, last)
             case {"bins": [first, *_, last]}:
                 return draw.randrange(first, last)
+            case {"low": low, "high": high}:
+                return draw.randint(low, high)
             case {"levels": str(file)}:
                 return draw.choice([line.partition(",")[0] for line in Path(file).read_text().splitlines()[1:]])
             case _:
                 raise AssertionError(f"No values are made up for {declared}.")
 
-    frame = pd.DataFrame({name: [value(d) for _ in range(rows)] for name, d in content["domain"].items()})
+    declared = content["domain"] | content.get("amounts", {})
+    frame = pd.DataFrame({name: [value(d) for _ in range(rows)] for name, d in declared.items()})
     if "id" in content["data"]:
         frame[content["data"]["id"]] = range(rows)
     path = Path(file or content["data"]["source"])

@@ -64,7 +64,8 @@ class Closeness:
 class SyntheticRows(Framed):
     """Rows over a domain, made from a release and nothing else: each is one of a distribution that fits its tables.
 
-    `codes` has an array for each attribute of the domain. Attributes that nothing was measured about have no column.
+    `codes` has an array for each attribute of the domain. Attributes that nothing was measured about have no column,
+    nor have amounts, because the sums that were measured do not say which row has which part of them.
     `total` is how many rows the release counts: where there are more or fewer rows, tables are compared in proportion.
     """
 
@@ -96,7 +97,8 @@ class SyntheticRows(Framed):
         for block, y in zip(self.blocks, self.answers, strict=True):
             axes = [i for on, _ in block.factors for i in on]
             seen = kron_slabs([A for _, A in block.factors], self._table_of(axes), np.float64)
-            found.setdefault(tuple(sorted(axes)), []).append(block.weight * (seen - y.ravel()))
+            if not any(self.domain.attributes[i].values.divided for i in axes):
+                found.setdefault(tuple(sorted(axes)), []).append(block.weight * (seen - y.ravel()))
         names = self.domain.names
         each = (
             (axes, np.concatenate(z)) for axes, z in sorted(found.items(), key=lambda held: (len(held[0]), held[0]))
@@ -119,7 +121,7 @@ class SyntheticRows(Framed):
 
     def _held(self) -> Iterator[tuple[str, Values, Array]]:
         """Every column, its values and its codes; attributes that were merged are as they are read."""
-        for i in self.measured:
+        for i in (i for i in self.measured if not self.domain.attributes[i].values.divided):
             rest, codes = self.domain.attributes[i].size, self.codes[i].astype(np.int64)
             for part in self.domain.attributes[i].parts:
                 rest //= part.size

@@ -36,6 +36,7 @@ def from_array(
     >>> from_array(Domain({"a": 2, "b": 2}), np.array([1, 2, 3, -4])).marginal(["b"])
     array([4, 2])
     """
+    _refuse_amounts(domain)
     array = _integers(x)
     if array.shape not in (domain.shape, (domain.size,)):
         raise DataError(
@@ -57,6 +58,7 @@ def from_chunks(domain: Domain, counts: CountsBetween | object, *, rows_bound: i
     >>> data.domain.size
     1000000
     """
+    _refuse_amounts(domain)
     given: Any = counts
     if _is_dask_array(given):
         if np.dtype(given.dtype).kind not in "iu" or tuple(given.shape) not in (domain.shape, (domain.size,)):
@@ -143,6 +145,11 @@ class Histogram(Data):
         x = self._x[here]
         held = np.empty(x.shape, np.int64) if out is None else out
         return np.clip(x, 0, min(self.rows_bound, int(np.iinfo(x.dtype).max)), out=held, casting="unsafe")
+
+
+def _refuse_amounts(domain: Domain) -> None:
+    if set(domain.names) - set(domain.countable):
+        raise DataError("Amounts are added up from rows, and counts have none. Give a table with from_table.")
 
 
 def _integers(x: object) -> npt.NDArray[np.integer[Any]]:

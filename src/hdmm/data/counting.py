@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeAlias, final
@@ -12,7 +13,8 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from hdmm.base.exceptions import DataError
-from hdmm.data.counts import Axes, Counts, cells
+from hdmm.data.counts import Axes, Counts, cells, grain
+from hdmm.describe.amount import Amount
 from hdmm.describe.domain import Domain
 
 _Index: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
@@ -54,7 +56,8 @@ def covered(domain: Domain, wanted: Sequence[Axes]) -> list[Cover]:
     for axes in wanted:
         if covers:
             union = tuple(sorted({*covers[-1].axes, *axes}))
-            if union == covers[-1].axes or cells(domain, union) <= _JOINED_CELLS:
+            few = cells(domain, union) <= _JOINED_CELLS and grain(domain, union) in (1, grain(domain, axes))
+            if union == covers[-1].axes or few:
                 covers[-1] = Cover(union, (*covers[-1].wanted, axes))
                 continue
         covers.append(Cover(axes, (axes,)))
@@ -64,17 +67,23 @@ def covered(domain: Domain, wanted: Sequence[Axes]) -> list[Cover]:
 def groupings(domain: Domain, wanted: Sequence[Axes]) -> list[Axes]:
     """A few groupings from which a database's counts of all these marginals are sums; one if few do not suffice."""
     found: list[Axes] = []
-    for axes in sorted(set(wanted), key=lambda axes: -cells(domain, axes)):
+    for axes in sorted(set(wanted), key=lambda axes: -most_groups(domain, axes)):
         joint = [tuple(sorted({*axes, *others})) for others in found]
-        small = [i for i, union in enumerate(joint) if union == found[i] or cells(domain, union) <= _GROUPED_CELLS]
+        sizes = [most_groups(domain, union) for union in joint]
+        small = [i for i, size in enumerate(sizes) if joint[i] == found[i] or size <= _GROUPED_CELLS]
         if small:
-            best = min(small, key=lambda i: cells(domain, joint[i]) - cells(domain, found[i]))
+            best = min(small, key=lambda i: sizes[i] - most_groups(domain, found[i]))
             found[best] = joint[best]
         elif len(found) == _MOST_GROUPINGS:
             return [finest(wanted)]
         else:
             found.append(axes)
     return found
+
+
+def most_groups(domain: Domain, axes: Axes) -> int:
+    """How many groups a database finds at most: one for each cell, and for each step of an amount."""
+    return math.prod([domain.attributes[axis].codes for axis in axes])
 
 
 def finest(wanted: Sequence[Axes]) -> Axes:
@@ -102,7 +111,11 @@ class GroupCounts:
         """The marginal on some of the attributes. O(groups + cells)."""
         total = np.zeros(cells(self.domain, axes), np.int64)
         for indices, rows in self._parts:
-            np.add.at(total, indices.index(axes) if axes else np.zeros(len(rows), np.int64), rows)
+            if not axes:  # a grouping by nothing has no codes
+                total += rows.sum()
+                continue
+            for index, parts in indices.parts(axes):
+                np.add.at(total, index, rows if parts is None else rows * parts)
         return total.reshape([self.domain.shape[axis] for axis in axes])
 
     def parts(self, axes: Axes) -> Iterator[tuple[Counts, Counts]]:
@@ -194,7 +207,8 @@ def count(domain: Domain, covers: Sequence[Cover], slabs: Callable[[], Iterable[
             rows = (_Indices(domain, slab) for slab in slabs())
         for indices in kept if all_kept else first or rows:
             for total, cover in zip(totals, group, strict=True):
-                tally.add(total, indices.index(cover.axes))
+                for index, parts in indices.parts(cover.axes):
+                    tally.add(total, index, parts)
         first = None
         for total, cover in zip(totals, group, strict=True):
             yield total.reshape([domain.shape[axis] for axis in cover.axes])
@@ -255,11 +269,25 @@ class _Indices:
 
     def __post_init__(self) -> None:
         for axis, codes in self.slab.items():  # once per slab, because sums of unit vectors do not check their indices
-            if codes.dtype.kind != "u" or codes.max(initial=0) >= self.domain.shape[axis]:
+            if codes.dtype.kind != "u" or codes.max(initial=0) >= self.domain.attributes[axis].codes:
                 raise DataError("A row has a code beyond its attribute. This is a fault in hdmm; please report it.")
 
+    def parts(self, axes: Axes) -> Iterator[tuple[_Index, Counts | None]]:
+        """The index of every row, and how many parts of it are there (None: the whole row).
+
+        With amounts, once for each cell to which they give a part of the row.
+        """
+        amounts = {axis: values for axis in axes if isinstance(values := self.domain.attributes[axis].values, Amount)}
+        for ends in itertools.product(*(range(values.size) for values in amounts.values())):
+            parts, at = None, dict(self.slab)
+            for (axis, values), cell in zip(amounts.items(), ends, strict=True):
+                share = values.parts(self.slab[axis], cell)
+                parts = share if parts is None else parts * share
+                at[axis] = np.full(_rows(self.slab), cell, np.uint8)
+            yield (self if parts is None else _Indices(self.domain, at)).index(axes), parts
+
     def index(self, axes: Axes) -> _Index:
-        """The index of every row among the cells of these attributes."""
+        """The index of every row among the cells of these attributes, none of which divides it."""
         half = (len(axes) + 1) // 2
         first, second = axes[:half], axes[half:]
         inner = cells(self.domain, second)
@@ -293,10 +321,10 @@ class _Tally:
     _sizes: tuple[int, int] = (0, 1)
     _units: sp.csr_array = field(default_factory=lambda: _unit_vectors(0, 1))
 
-    def add(self, total: Counts, index: _Index) -> None:
-        """Add the rows to a total, whose cells all indices must be."""
-        if len(total) > 8 * len(index):  # few rows, many cells: do not make another array of the cells
-            np.add.at(total, index, 1)
+    def add(self, total: Counts, index: _Index, parts: Counts | None = None) -> None:
+        """Add the rows, or parts of them, to a total, whose cells all indices must be."""
+        if parts is not None or len(total) > 8 * len(index):  # of few rows, do not make another array of many cells
+            np.add.at(total, index, 1 if parts is None else parts)
             return
         sizes = len(index), len(total)
         if self._sizes != sizes:

@@ -25,6 +25,7 @@ Axes: TypeAlias = tuple[int, ...]  # positions of attributes in the domain
 DEFAULT_ROWS_BOUND = 2**33  # more rows than there are people
 LARGEST_ROWS_BOUND = 2**38  # the sum of 2²⁰ such counts is an int64
 MOST_MARGINAL_CELLS = 2**31  # of one marginal: 16 GiB
+_LARGEST_COUNT = 2**62
 _MOST_DIMENSIONS = 64  # NumPy's
 
 
@@ -69,7 +70,8 @@ class Data(Shown):
         return self._transposed(requests)
 
     def marginal(self, attributes: Sequence[str]) -> Counts:
-        """How many rows have each combination of these attributes' cells, in the order given.
+        """How many rows have each combination of these attributes' cells, in the order given; with amounts, how many
+        parts of rows, of which a row has one for each step of each amount.
 
         >>> from hdmm import Domain, from_array
         >>> data = from_array(Domain({"sex": ["M", "F"], "age": 3}), [[5, 0, 1], [2, 2, 2]])
@@ -92,7 +94,7 @@ class Data(Shown):
     def _transposed(self, requests: Sequence[Axes]) -> Iterator[Counts]:
         wanted = _sorted(requests)
         for axes, ordered, counts in zip(requests, wanted, self._marginals(wanted), strict=True):
-            np.minimum(counts, self.rows_bound, out=counts)
+            np.minimum(counts, min(self.rows_bound * grain(self.domain, axes), _LARGEST_COUNT), out=counts)
             if axes != ordered:
                 counts = counts.transpose([ordered.index(axis) for axis in axes])
             yield np.asarray(counts, order="C")
@@ -122,6 +124,16 @@ def cells(domain: Domain, axes: Axes) -> int:
     """The number of cells of a marginal."""
     shape = domain.shape
     return math.prod([shape[axis] for axis in axes])
+
+
+def grain(domain: Domain, axes: Axes) -> int:
+    """The parts of a row that a marginal counts: 1, or with amounts the product of their steps.
+
+    >>> from hdmm import Amount
+    >>> grain(Domain({"sex": ["M", "F"]}, amounts={"wage": Amount(0, 1000)}), (0, 1))
+    1000
+    """
+    return math.prod([domain.attributes[axis].values.grain for axis in axes])
 
 
 def _sorted(requests: Sequence[Axes]) -> list[Axes]:

@@ -110,7 +110,7 @@ class _View:
         """Which rows of a batch this attribute keeps; the batch is added to what was seen."""
         column, values = batch[self.column], self.part.values
         codes = encode(values, column)
-        outside = codes == (values.size - 1 if values.outside == "other" else DROPPED)
+        outside = codes == (values.codes - 1 if values.outside == "other" else DROPPED)
         self._outside += int(outside.sum())
         self._missing += int(_missing(column).sum())
         if isinstance(values, Labels):

@@ -37,7 +37,7 @@ from hdmm.data.counting import (
     passes,
     smallest_type,
 )
-from hdmm.data.counts import Axes, Counts, Data, checked_rows_bound, refuse_passes, withholding
+from hdmm.data.counts import Axes, Counts, Data, checked_rows_bound, grain, refuse_passes, withholding
 from hdmm.data.engines import IbisTable
 from hdmm.data.engines.address import place_of
 from hdmm.data.engines.engine import CannotCountError, CountedSource, CountRequest
@@ -92,7 +92,7 @@ def from_table(
 
     Give a file by its path, not as a frame that was read from it: readers choose the types of columns by what the rows
     hold, so one person could change how all others are read. Frames whose types show this are refused, unless you
-    say with `declared_types=True` that nobody but you chose the types of all columns.
+    say with `declared_types=True` that nobody but you chose the types of all columns. A RecordBatchReader needs this.
     Equal ids are one person, however they are typed or written: 7, 7.0, "7" and "07" are equal.
 
     >>> table = pa.table({"sex": ["M", "F", "F", "?"], "years": [30, 31, 31, 40]})
@@ -199,6 +199,12 @@ class Records(Data):
 
     def checked_columns(self) -> dict[str, Readable]:
         """The types of the columns; DataError if one is missing or cannot be what it is declared as."""
+        if self.reads_once and not self._declared:
+            raise DataError(
+                "A RecordBatchReader may read a file whose types it inferred from the first rows, and fail on a row "
+                "that does not fit. Give reader.read_all(); or, if what it reads declares its types, as Parquet files "
+                "and databases do, say so: declared_types=True."
+            )
         kinds = self._source.checked(self._names(self.domain.attributes))
         for part in (part for attribute in self.domain.attributes for part in attribute.parts):
             refuse_types(part, self._columns[part.name], kinds[self._columns[part.name]], inferred=self._inferred)
@@ -214,7 +220,9 @@ class Records(Data):
         covers = covered(self.domain, wanted)
         with withholding():
             for cover, counts in zip(covers, self._counts(covers, before), strict=True):
-                yield from cover.marginals(counts)
+                for axes, found in zip(cover.wanted, cover.marginals(counts), strict=True):
+                    each = grain(self.domain, cover.axes) // grain(self.domain, axes)  # parts, of amounts summed over
+                    yield found if each == 1 else np.asarray(found // each)
 
     def _counts(self, covers: Sequence[Cover], before: object) -> Iterator[Counts]:
         wanted = [cover.axes for cover in covers]
@@ -327,7 +335,7 @@ class Records(Data):
         return decimal(column) if self._inferred else column
 
     def _packed(self, found: Mapping[int, Codes], kept: npt.NDArray[np.bool]) -> Slab:
-        packed = {axis: code.astype(smallest_type(self.domain.shape[axis])) for axis, code in found.items()}
+        packed = {axis: code.astype(smallest_type(self.domain.attributes[axis].codes)) for axis, code in found.items()}
         return packed if kept.all() else {axis: code[kept] for axis, code in packed.items()}
 
     def _names(self, attributes: Iterable[Attribute]) -> list[str]:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from hdmm.base.exceptions import DomainError
 from hdmm.describe.entries import INT64_END, Codes, ColumnLike, Label
 from hdmm.describe.levels import Level
-from hdmm.describe.values import DROPPED, Amount, Labels, Outside, Values
+from hdmm.describe.values import DROPPED, Labels, Outside, Real, Values
 
 _FEW = 6  # labels that are written out in words
 _LABELS_LIMIT = 10**7  # labels written out at once
@@ -54,6 +54,11 @@ class Attribute:
         return self.values.size
 
     @property
+    def codes(self) -> int:
+        """The number of codes that rows may have: one for each cell, unless it is an Amount."""
+        return self.values.codes
+
+    @property
     def ordered(self) -> bool:
         """Whether neighbouring cells hold neighbouring values, so that ranges are meaningful."""
         return self.values.ordered
@@ -86,6 +91,8 @@ class Attribute:
         >>> Attribute("age", Integers(0, 114)).values_in_words()
         '0, 1, 2 … 114'
         """
+        if self.values.divided:
+            return f"{self.label(0):,} to {self.label(1):,}"
         named = [str(self.label(code)) for code in range(min(self.size, _FEW))]
         return ", ".join(named) if self.size <= _FEW else f"{', '.join(named[:3])} … {self.label(self.size - 1)}"
 
@@ -155,7 +162,7 @@ class Merged(Values):
             labels.append(part.label(code))
         return tuple(reversed(labels))
 
-    def _number(self, position: int) -> Amount:
+    def _number(self, position: int) -> Real:
         raise DomainError("A merged attribute has no values to add up. Use one of those from which it was merged.")
 
     def _position(self, value: object) -> int:

@@ -19,6 +19,7 @@ from hdmm.base.exceptions import DomainError
 from hdmm.base.frozen import assign
 from hdmm.base.hints import did_you_mean
 from hdmm.base.notebook import Card, Shown
+from hdmm.describe.amount import SUM_IT, Amount
 from hdmm.describe.attribute import Attribute, Merged, joined, kept_rows, naming
 from hdmm.describe.column import Column, columns
 from hdmm.describe.entries import INT64_END, Codes, ColumnLike, Label
@@ -42,6 +43,12 @@ class Domain(Shown):
     (('sex', 'age', 'income'), (2, 115, 3), 690)
     >>> domain["sex"].labels
     ('M', 'F')
+
+    Amounts are numbers that are added up in tables by attributes. Each is an attribute of three cells (see Amount).
+
+    >>> from hdmm import Amount
+    >>> Domain({"sex": ["M", "F"]}, amounts={"wage": Amount(0, 200_000)}).countable
+    ('sex',)
     """
 
     attributes: tuple[Attribute, ...]
@@ -49,8 +56,13 @@ class Domain(Shown):
     shape: tuple[int, ...] = field(compare=False)
     size: int = field(compare=False)
 
-    def __init__(self, attributes: Mapping[str, Declaration] | Iterable[Attribute]) -> None:
-        given = tuple(_declared(attributes))
+    def __init__(
+        self,
+        attributes: Mapping[str, Declaration] | Iterable[Attribute],
+        *,
+        amounts: Mapping[str, Amount] | None = None,
+    ) -> None:
+        given = (*_declared(attributes), *_declared_amounts(amounts or {}))
         if not given:
             raise DomainError("The domain has no attributes. Declare at least one, as in Domain({'age': 115}).")
         names = tuple(a.name for a in given)
@@ -80,6 +92,11 @@ class Domain(Shown):
     def __getitem__(self, name: str) -> Attribute:
         return self.attributes[self.axis(name)]
 
+    @property
+    def countable(self) -> tuple[str, ...]:
+        """The names of the attributes by which rows are counted: all but amounts."""
+        return tuple(a.name for a in self.attributes if not a.values.divided)
+
     def axis(self, name: str) -> int:
         """The position of an attribute.
 
@@ -108,6 +125,7 @@ class Domain(Shown):
         """
         chosen = _listed(names, purpose)
         _refuse_repeats(chosen, f"among the attributes {purpose}", "Name each attribute once.")
+        _refuse_amounts([self[name] for name in chosen if name in self.names], purpose)
         own = {a.name: Column(a.name, i, a.values) for i, a in enumerate(self.attributes)}
         known = columns(self.attributes) | own
         for name in chosen:
@@ -133,6 +151,11 @@ class Domain(Shown):
         >>> domain.shape, domain["race"].labels
         ((115, 4), ((False, False), (False, True), (True, False), (True, True)))
         """
+        _refuse_amounts(self.named(names, "to merge"), "merged with other attributes")
+        return self.merged_cells(names, name=name)
+
+    def merged_cells(self, names: Iterable[str], *, name: str) -> Domain:
+        """`merge` of attributes that may be amounts, whose cells are merged; no data is read by such a domain."""
         parts = self.named(names, "to merge")
         if len(parts) < 2:
             raise DomainError("Merging needs at least two attributes. Name all attributes that become one.")
@@ -222,6 +245,7 @@ class Domain(Shown):
         array([[  1,  30],
                [  0, 115]])
         """
+        _refuse_amounts(self.attributes, "encoded as cells, because a row is divided between them")
         codes = self._read(columns)
         kept = kept_rows(codes)
         return np.stack([code[kept] for code in codes], axis=1)
@@ -238,6 +262,7 @@ class Domain(Shown):
                 f"A histogram over {len(self)} attributes and {self.size} cells is too large; the limits are "
                 f"64 attributes and {_DENSE_LIMIT} cells. Project the domain on fewer attributes."
             )
+        _refuse_amounts(self.attributes, "counted here, because a row is divided between cells; use from_table")
         index = joined(self.attributes, self._read(columns))
         counts = np.bincount(index[index >= 0], minlength=self.size)
         return counts.astype(np.int64, copy=False).reshape(self.shape)
@@ -288,6 +313,16 @@ def _declared(attributes: Mapping[str, Declaration] | Iterable[Attribute]) -> It
         yield attribute
 
 
+def _declared_amounts(amounts: Mapping[str, Amount]) -> Iterator[Attribute]:
+    for name, amount in amounts.items():
+        if not isinstance(amount, Amount):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise DomainError(
+                f"Amount {name!r} is declared with a value of type {type(amount).__name__}. Give its bounds, as in "
+                "Amount(0, 200_000)."
+            )
+        yield Attribute(name, amount)
+
+
 def _values(declaration: Declaration) -> Values:
     if isinstance(declaration, Values):
         return declaration
@@ -333,6 +368,12 @@ def _refuse_taken(attributes: Sequence[Attribute]) -> None:
                 f"every level a name of its own. If the data has a column {level.name!r}, leave it out of the domain."
             )
         taken.add(level.name)
+
+
+def _refuse_amounts(attributes: Iterable[Attribute], what: str) -> None:
+    for attribute in attributes:
+        if attribute.values.divided:
+            raise DomainError(f"{attribute.name!r} is an amount, which cannot be {what}. {SUM_IT}")
 
 
 def _integers(given: object, what: str) -> npt.NDArray[Any]:

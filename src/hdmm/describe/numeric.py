@@ -18,7 +18,7 @@ from hdmm.base.frozen import assign
 from hdmm.base.hints import brief
 from hdmm.describe.entries import INT64_END, Codes, Label, as_int64, exact_number, plain_value
 from hdmm.describe.levels import Level, LevelsLike
-from hdmm.describe.values import DROPPED, Amount, Outside, Values, listed
+from hdmm.describe.values import DROPPED, Outside, Real, Values, listed
 
 _MOST_FLOAT = sys.float_info.max
 
@@ -59,7 +59,7 @@ class Integers(Values):
     def _label(self, position: int) -> Label:
         return self.first + position * self.step
 
-    def _number(self, position: int) -> Amount:
+    def _number(self, position: int) -> Real:
         return self.first + position * self.step
 
     def _position(self, value: object) -> int:
@@ -98,7 +98,7 @@ class Bins(Values):
     ordered: ClassVar[bool] = True
     edges: tuple[int | float, ...]
     outside: Outside
-    values: tuple[Amount, ...] | None = field(repr=False)
+    values: tuple[Real, ...] | None = field(repr=False)
     levels: tuple[Level, ...] = field(repr=False)
 
     def __init__(
@@ -132,7 +132,7 @@ class Bins(Values):
     def _label(self, position: int) -> Label:
         return f"[{self.edges[position]}, {self.edges[position + 1]})"
 
-    def _number(self, position: int) -> Amount:
+    def _number(self, position: int) -> Real:
         if self.values is None:
             raise DomainError(
                 "Bins have no values to add up. Declare one number per bin, such as Bins([0, 10, 50], values=[5, 30])."
@@ -157,7 +157,7 @@ class Bins(Values):
         return np.where(positions < self._declared, positions, DROPPED)  # NaN sorts after the last edge
 
 
-def _float_number(given: object, what: str) -> Amount:
+def _float_number(given: object, what: str) -> Real:
     number = plain_value(given)
     if isinstance(number, bool) or not isinstance(number, int | float) or not -_MOST_FLOAT <= number <= _MOST_FLOAT:
         raise DomainError(f"Bins were given the {what} {brief(given)}. Use finite integers or floats as {what}s.")

@@ -44,7 +44,7 @@ from hdmm.describe.entries import (
 from hdmm.describe.levels import Level, LevelsLike, checked_levels
 
 Outside: TypeAlias = Literal["drop", "other"]
-Amount: TypeAlias = int | float
+Real: TypeAlias = int | float
 
 DROPPED = -1  # the code of a value outside, if such rows are dropped
 _OTHER = "other"
@@ -54,7 +54,7 @@ _COMPARABLE = {type(None), str, bool, int, float}  # equal values of these types
 
 
 class Values(ABC):
-    """The values an attribute may hold, in the order of its cells: Labels, Integers, Bins or Merged.
+    """The values an attribute may hold, in the order of its cells: Labels, Integers, Bins, Amount or Merged.
 
     A subclass says how many cells it declares and to which cell a value (or each of an array of numbers) belongs. The
     cell for "other", the rule for values outside and the handling of awkward values are implemented once, here.
@@ -68,6 +68,8 @@ class Values(ABC):
 
     ordered: ClassVar[bool]
     """Whether neighbouring cells hold neighbouring values."""
+    divided: ClassVar[bool] = False
+    """Whether a row is divided between several cells, as those of an Amount are."""
 
     outside: Outside
     levels: tuple[Level, ...]
@@ -82,7 +84,7 @@ class Values(ABC):
         """The label of a declared cell."""
 
     @abstractmethod
-    def _number(self, position: int) -> Amount:
+    def _number(self, position: int) -> Real:
         """The number that a declared cell stands for in sums; DomainError if it has none."""
 
     @abstractmethod
@@ -97,6 +99,16 @@ class Values(ABC):
     def size(self) -> int:
         """The number of cells, the one for "other" included."""
         return self._declared + (self.outside == _OTHER)
+
+    @property
+    def codes(self) -> int:
+        """The number of codes that rows may have: one for each cell, unless rows are divided between cells."""
+        return self.size
+
+    @property
+    def grain(self) -> int:
+        """Into how many parts a row is divided between cells: 1 if it is in one of them."""
+        return 1
 
     def label(self, code: int) -> Label:
         """The label of one cell.
@@ -137,7 +149,7 @@ class Values(ABC):
         assign(found, levels=_levels(levels, self._declared, self.outside))
         return found
 
-    def number(self, code: int) -> Amount | None:
+    def number(self, code: int) -> Real | None:
         """The number that a cell stands for in sums and means; None for the cell "other".
 
         >>> from hdmm import Bins, Integers
@@ -252,7 +264,7 @@ class Labels(Values):
     def _label(self, position: int) -> Label:
         return self.values[position]
 
-    def _number(self, position: int) -> Amount:
+    def _number(self, position: int) -> Real:
         label = self.values[position]
         if isinstance(label, bool) or not isinstance(label, int | float):
             raise DomainError(

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 
 from hdmm.base.exceptions import WorkloadError
 from hdmm.base.notebook import Card, Shown
+from hdmm.describe.amount import SUM_IT
 from hdmm.describe.compact import compact
 from hdmm.describe.domain import Domain
 from hdmm.describe.predicates import (
@@ -99,7 +100,7 @@ class Workload(Shown):
         >>> [Workload.marginals(domain, k).queries for k in (0, 1, range(3), [("sex", "age")])]
         [1, 124, 1174, 230]
         """
-        return cls._over_subsets(domain, k, {name: Identity() for name in domain.names})
+        return cls._over_subsets(domain, k, {name: Identity() for name in domain.countable})
 
     @classmethod
     def range_marginals(
@@ -120,7 +121,7 @@ class Workload(Shown):
         ordered = {a.name for a in domain.attributes if a.ordered} if ranges is None else set(ranges)
         for name in ordered:
             domain.axis(name)
-        sets: dict[str, PredicateSet] = {n: AllRange() if n in ordered else Identity() for n in domain.names}
+        sets: dict[str, PredicateSet] = {n: AllRange() if n in ordered else Identity() for n in domain.countable}
         if k is not None:
             return cls._over_subsets(domain, k, sets)
         whole = {n: p if n in ordered else p | Total() for n, p in sets.items()}
@@ -148,7 +149,9 @@ class Workload(Shown):
         k: int | Iterable[int] | Iterable[Iterable[str]],
         sets: Mapping[str, PredicateSet],
     ) -> Workload:
-        pairs = [(i, sets[name]) for i, name in enumerate(domain.names)]  # shared by all products
+        pairs = {
+            domain.axis(name): (domain.axis(name), given) for name, given in sets.items()
+        }  # shared by all products
         subsets = list(_subsets(domain, k))
         if not subsets:
             raise WorkloadError("No marginals were asked for, because k is empty. Use for example k=2.")
@@ -281,7 +284,8 @@ def _placed(domain: Domain, names: tuple[str, ...], predicates: PredicateSet) ->
 
 def _subsets(domain: Domain, k: int | Iterable[int] | Iterable[Iterable[str]]) -> Iterator[tuple[int, ...]]:
     """The axes of each marginal asked for."""
-    d, count = len(domain), 0
+    axes_of_all = [domain.axis(name) for name in domain.countable]
+    d, count = len(axes_of_all), 0
     for item in [k] if isinstance(k, numbers.Integral) else list(k):  # pyright: ignore[reportArgumentType]
         if isinstance(item, numbers.Integral):
             size = int(item)
@@ -293,7 +297,7 @@ def _subsets(domain: Domain, k: int | Iterable[int] | Iterable[Iterable[str]]) -
                     f"At least {count:,} marginals of {d} attributes were asked for; the limit is {_MAX_MARGINALS:,}. "
                     "Ask for fewer, or for all of them as one product of Identity() | Total() on every attribute."
                 )
-            yield from itertools.combinations(range(d), size)
+            yield from itertools.combinations(axes_of_all, size)
         elif isinstance(item, str):
             raise WorkloadError(f"Marginal {item!r} is a string. Write an attribute set such as [({item!r},)].")
         else:
@@ -301,6 +305,8 @@ def _subsets(domain: Domain, k: int | Iterable[int] | Iterable[Iterable[str]]) -
             if len(set(axes)) < len(axes):
                 names = ", ".join(domain.names[i] for i in axes)
                 raise WorkloadError(f"Marginal ({names}) names an attribute twice. Name each attribute once.")
+            for amount in (domain.names[i] for i in axes if domain.attributes[i].values.divided):
+                raise WorkloadError(f"{amount!r} is an amount, by which rows are not counted. {SUM_IT}")
             yield tuple(sorted(axes))
 
 

@@ -33,6 +33,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hdmm.base.exceptions import MatrixError, WorkloadError
+from hdmm.describe.amount import Amount
 from hdmm.describe.attribute import Attribute, Merged
 from hdmm.describe.domain import Domain
 from hdmm.describe.levels import Level
@@ -59,6 +60,7 @@ from hdmm.matrix import (
     PIdentity,
     Residual,
     RowScaled,
+    Scaled,
     Sparse,
     Stack,
     TreeIdentity,
@@ -176,6 +178,10 @@ def _form(hint: Any) -> Any:
     return Size if hint is int else hint
 
 
+def _amount(low: float, high: float, step: float) -> Amount:
+    return Amount(low, high, step=step)
+
+
 def _plain_bins(bins: Bins) -> Mapping[str, Any] | None:
     return {"edges": bins.edges, "outside": bins.outside} if bins.values is None else None
 
@@ -289,6 +295,7 @@ KINDS: Mapping[type, Sequence[FileKind]] = {
         _kind(Integers, {"first": int, "last": int, "step": int, "outside": str}, optional=_LEVELS),
         _kind(Bins, _BINS, None, _plain_bins, optional=_LEVELS),
         _kind(Bins, {**_BINS, "values": list[int | float]}, None, _valued_bins, name="ValuedBins", optional=_LEVELS),
+        _kind(Amount, {"low": int | float, "high": int | float, "step": int | float}, _amount),
         _kind(Merged, {"parts": list[Held[Attribute]]}, _merged),
     ),
     Level: (_kind(Level, {"name": str, "groups": list[_LABEL], "codes": _ARRAY}, tagged=False),),
@@ -314,6 +321,7 @@ KINDS: Mapping[type, Sequence[FileKind]] = {
         _kind(Sparse, {"shape": tuple[Size, Size], "starts": _ARRAY, "columns": _ARRAY, "entries": _ARRAY}, _sparse),
         _kind(Stack, {"blocks": list[Matrix]}, _stack),
         _kind(RowScaled, {"weights": _ARRAY, "inner": Matrix}),
+        _kind(Scaled, {"c": int | float, "inner": Matrix}),
     ),
 }
 

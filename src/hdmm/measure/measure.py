@@ -46,7 +46,7 @@ from hdmm.privacy.ledger import Ledger, Receipt
 from hdmm.privacy.rows_of import new_mark
 from hdmm.reconstruct.known import Known
 from hdmm.strategy.blocks import Block
-from hdmm.strategy.lattice import resolution
+from hdmm.strategy.lattice import on_parts, resolution
 from hdmm.strategy.slabs import exact_answers_of
 from hdmm.strategy.strategy import Strategy
 
@@ -149,9 +149,10 @@ def _in_memory(prepared: Prepared, data: Data, engine: Device | None, debit: _De
     with _withholding():
         counts = data.marginals(wanted)
         if engine is None:
-            measurements = exact_answers_of(table, order, counts)
+            measurements = exact_answers_of(on_parts(strategy), order, counts)
         else:
-            pairs = [(strategy.blocks[j], scales[j]) for j in order]
+            blocks = on_parts(strategy)
+            pairs = [(blocks[j], scales[j]) for j in order]
             found = _measured_on(engine, pairs, counts, noise)
             measurements = [y for _, y in sorted(zip(order, found, strict=True), key=itemgetter(0))]
     if engine is None:

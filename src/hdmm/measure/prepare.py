@@ -32,6 +32,8 @@ def prepare(
     in_chunks: bool = False,
 ) -> Prepared:
     """The strategy, ready to be measured on a table of at most `rows_bound` rows; refused if that is impossible."""
+    if in_chunks and any(attribute.values.divided for attribute in strategy.domain.attributes):
+        raise StrategyError("Amounts are not measured in chunks. Measure them without an engine of workers.")
     public = known_counts(strategy.domain, known)
     for product in strategy.known:
         if not told(known_products(public), product):

@@ -127,9 +127,18 @@ def _(
     return cells.estimate(rounded(cells.information, cells.read(found), *groupings(form.domain, cells.axes, known)))
 
 
-@singledispatch
 def check_nonnegative(form: Form, *, integers: bool) -> None:
     """Raise StrategyError if counts of this kind cannot be made from a form; needs no data."""
+    if integers and any(attribute.values.divided for attribute in form.domain.attributes):
+        raise StrategyError(
+            "Amounts divide rows into parts, so that their sums cannot be made from whole numbers of rows. Ask for "
+            "nonnegative counts, or for unbiased ones."
+        )
+    _check(form, integers=integers)
+
+
+@singledispatch
+def _check(form: Form, *, integers: bool) -> None:
     cells = _Cells.of(form.domain, form.blocks)
     if cells.size <= MOST_CELLS:
         return
@@ -147,12 +156,13 @@ def check_nonnegative(form: Form, *, integers: bool) -> None:
         )
 
 
-@check_nonnegative.register
+@_check.register
 def _(form: Direct, *, integers: bool) -> None:
-    pass
+    if any(attribute.values.divided for attribute in form.domain.attributes):
+        raise StrategyError("Queries that are answered as they are give sums as they are. Ask for unbiased counts.")
 
 
-@check_nonnegative.register
+@_check.register
 def _(form: Orthogonal, *, integers: bool) -> None:
     if integers:
         raise StrategyError(
@@ -161,13 +171,13 @@ def _(form: Orthogonal, *, integers: bool) -> None:
         )
 
 
-@check_nonnegative.register
+@_check.register
 def _(form: Informed, *, integers: bool) -> None:
     if not form.inner.has_cells:
         raise StrategyError(
             "Beside known counts, this plan gives unbiased counts only. Ask for these, or leave out the known ones."
         )
-    check_nonnegative(form.inner, integers=False)
+    _check(form.inner, integers=False)
     cells = _Cells.of(form.domain, (*form.blocks, *form.known_blocks))
     tables = len(form.told or maximal(block.axes for block in form.known_blocks))
     most = {1: MOST_FITTED, 2: MOST_TRANSPORTED}.get(tables, 0)

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, final
 
 import numpy as np
 
+from hdmm.base.exceptions import StrategyError
 from hdmm.select.ahead import results_from
 from hdmm.select.problem import Problem
 from hdmm.select.search import CUT_SHORT, Candidate, Job, Operator, Result, Search
@@ -91,6 +92,11 @@ def select(
     if stopped == _DONE and any(candidate.note == CUT_SHORT for candidate in tried.candidates):
         stopped = _LATE
     best = tried.best
+    if best.operator not in tried.found:
+        raise StrategyError(
+            "No strategy that can be measured was found. If queries are about two amounts at once, give these larger "
+            "steps; otherwise allow more time."
+        )
     return Selection(tried.found[best.operator], best, tuple(tried.candidates), stopped)
 
 

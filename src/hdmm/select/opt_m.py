@@ -14,6 +14,7 @@ from functools import reduce
 
 import numpy as np
 
+from hdmm.base.exceptions import StrategyError
 from hdmm.describe.domain import Domain
 from hdmm.matrix import Array, Eye, Matrix, Residual, Scaled
 from hdmm.privacy.guarantee import Noise
@@ -134,7 +135,10 @@ def laplace_marginals(asked: Demand, search: Search, *, warm: Weights | None = N
     {1: 1.0}
     """
     given = [warm] if warm else []
-    found = _best_starts(asked, [*given, *initial_weights(asked, rng=search.rng, restart=search.restart)], search)
+    starts = [*given, *initial_weights(asked, rng=search.rng, restart=search.restart)]
+    found = _best_starts(asked, [{a: w for a, w in start.items() if asked.allows(a)} for start in starts], search)
+    if not found:
+        raise StrategyError("No marginals that may be measured answer the workload.")
     weights, error = found[search.restart % 3 % len(found)]
     if len(asked.needed) <= _SEARCHED:
         weights, error = _searched(asked, weights, error, search)
@@ -265,6 +269,8 @@ def _moved(asked: Demand, weights: Weights, chance: Sequence[float], *, room: fl
         target, share = asked.needed[int(which[1] * len(asked.needed))] | (a if kind > 0.85 else 0), 0.2
     else:
         target, share = (a | 1 << i) ^ 1 << j, 0.5
+    if not asked.allows(target):
+        return moved
     if room < math.prod(asked.sizes) and math.prod(asked.sizes[k] for k in members(target)) > room:
         return moved
     taken = share * moved[a]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -9,6 +11,7 @@ from functools import cached_property
 from typing import final
 
 from hdmm.base.exceptions import StrategyError
+from hdmm.describe.amount import MOST_PARTS
 from hdmm.describe.predicates import Identity
 from hdmm.describe.product import Attributes, Product
 from hdmm.describe.workload import Workload
@@ -20,6 +23,7 @@ from hdmm.select.merged_cells import MergedCells
 from hdmm.select.parts import Parts
 from hdmm.select.terms import Terms
 from hdmm.strategy.error import unit_error
+from hdmm.strategy.form import total_variances
 from hdmm.strategy.strategy import Strategy
 
 _MOST_COMPACTED = 10_000  # products
@@ -99,11 +103,18 @@ class Problem:
 
         It is the same in fewer products, which take longer to find than to do without.
         """
-        return demand(self.given, None, self.parts).without(self.known_axes)
+        return self._measurable_of(demand(self.given, None, self.parts))
 
     def demand_over(self, bases: Mapping[int, Matrix]) -> Demand:
         """What is asked of each eigenspace over the bases, by axis."""
-        return demand(self.workload, bases, self.parts).without(self.known_axes)
+        return self._measurable_of(demand(self.workload, bases, self.parts))
+
+    def _measurable_of(self, asked: Demand) -> Demand:
+        """What is asked beside known counts, with marginals over two large amounts ruled out."""
+        grains = [self._grains[axis] for axis in asked.axes]
+        pairs = itertools.combinations([k for k, grain in enumerate(grains) if grain > 1], 2)
+        apart = tuple(1 << j | 1 << k for j, k in pairs if grains[j] * grains[k] > MOST_PARTS)
+        return replace(asked, apart=apart).without(self.known_axes)
 
     @cached_property
     def known_axes(self) -> list[Attributes]:
@@ -131,18 +142,28 @@ class Problem:
 
     def _error(self, strategy: Strategy) -> float:
         scale = float(strategy.sensitivity(self.noise)) ** 2
-        form, products, parts = strategy.form, self.workload.products, self.parts
-        if parts is None:
+        form, products = strategy.form, self.workload.products
+        if self.parts is None:
             return scale * form.total_variance(products)
-        each = (
-            [p for p, part in zip(products, parts.of.tolist(), strict=True) if part == k] for k in range(parts.count)
-        )
-        return scale * max(form.total_variance(some) for some in each)
+        return scale * float(self.parts.sums(total_variances(form, products)).max())
 
     def _value(self, strategy: Strategy) -> float:
+        if not self._measurable(strategy):
+            return math.inf
         if self.goal is not None and not self.goal.linear:
             return self.goal.value(strategy, self.noise)
         return unit_error(self.workload, strategy, noise=self.noise)
+
+    def _measurable(self, strategy: Strategy) -> bool:
+        """Whether the parts into which amounts divide a row can be counted: not if a block has two large amounts."""
+        grains = self._grains
+        divided = max(grains) > 1
+        return not divided or all(math.prod([grains[i] for i in axes]) <= MOST_PARTS for axes in strategy.table.axes)
+
+    @cached_property
+    def _grains(self) -> list[int]:
+        """Into how many parts each attribute divides a row."""
+        return [attribute.values.grain for attribute in (self.values or self).given.domain.attributes]
 
     @cached_property
     def identity_error(self) -> float:

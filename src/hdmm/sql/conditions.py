@@ -21,6 +21,7 @@ from sqlglot.expressions.core import Expr
 
 from hdmm.base.exceptions import SqlError, WorkloadError
 from hdmm.base.hints import did_you_mean
+from hdmm.describe.amount import SUM_IT
 from hdmm.describe.column import Column, columns
 from hdmm.describe.domain import Domain
 from hdmm.describe.numeric import Integers
@@ -62,8 +63,14 @@ class Scope:
     table: str
     summing: Summing | None = None  # the number by which a bin stands in a sum; None where nothing is added up
 
-    def column(self, node: exp.Column) -> Column:
-        """The column that a node names."""
+    def column(self, node: exp.Column, *, added: bool = False) -> Column:
+        """The column that a node names; an error if it is an amount, unless it is `added` up, or asked for NULL."""
+        column = self._named(node)
+        if column.values.divided and not added:
+            raise self.source.at(node, f"{column.name} is an amount, which cannot be grouped or compared. {SUM_IT}")
+        return column
+
+    def _named(self, node: exp.Column) -> Column:
         name, table = node.name, node.table
         if table and table.casefold() != self.table.casefold():
             raise self.source.at(node, f"Table {table!r} is not {self.table!r}, the table after FROM.")
@@ -158,7 +165,7 @@ def _comparisons(scope: Scope, node: Expr) -> Iterator[tuple[AxisOrPair, Truth]]
             column = _column(scope, node.this)
             yield column.axis, isin(column, [_not_null(scope, item) for item in node.expressions])
         case exp.Is(expression=exp.Null()):
-            column = _column(scope, node.this)
+            column = _column(scope, node.this, added=True)
             yield column.axis, is_null(column)
         case exp.Column():
             column = scope.column(node)
@@ -215,11 +222,11 @@ def bare(node: Expr) -> Expr:
     return node
 
 
-def _column(scope: Scope, node: Expr) -> Column:
+def _column(scope: Scope, node: Expr, *, added: bool = False) -> Column:
     node = bare(node)
     if not isinstance(node, exp.Column):
         raise scope.source.at(node, f"A column is expected here. Supported: {PREDICATES}.")
-    return scope.column(node)
+    return scope.column(node, added=added)
 
 
 def _not_null(scope: Scope, node: Expr) -> LiteralValue:

@@ -51,7 +51,8 @@ def valued(scope: Scope, node: Expr) -> GroupFormulas:
     if is_constant(node):
         return {as_label(constant(scope, node)): True}
     with scope.pointing(node):
-        if isinstance(node, exp.Column) and isinstance((column := scope.column(node)).values, Labels):
+        added = scope.summing is not None
+        if isinstance(node, exp.Column) and isinstance((column := scope.column(node, added=added)).values, Labels):
             return {
                 column.values.label(code) if code < column.declared else None: on(column.axis, cells)
                 for code, cells in cells_by_value(column)
@@ -102,7 +103,8 @@ def _add(found: dict[Label | None, list[Formula]], where: Formula, results: Grou
 
 def _computed(scope: Scope, node: Expr) -> GroupFormulas:
     """The groups by a number computed from one column, in the order of cells. O(cells)."""
-    columns = {scope.column(inner) for inner in node.find_all(exp.Column)}
+    added = scope.summing is not None and node.find(exp.Floor) is None  # a sum of amounts is linear in them
+    columns = {scope.column(inner, added=added) for inner in node.find_all(exp.Column)}
     if len(columns) != 1:
         raise scope.source.at(node, _unsupported(scope))
     (column,) = columns

@@ -15,6 +15,7 @@ import scipy.sparse as sp
 from hdmm.base.exceptions import WorkloadError
 from hdmm.base.hints import did_you_mean
 from hdmm.describe.aggregates import Linear
+from hdmm.describe.amount import SUM_IT
 from hdmm.describe.column import Column, columns
 from hdmm.describe.domain import Domain
 from hdmm.describe.entries import Label
@@ -54,6 +55,8 @@ def _listed(domain: Domain, names: Sequence[str]) -> tuple[str, ...]:
         if name not in known:
             hint = did_you_mean(name, known)
             raise WorkloadError(f"{name!r} is not an attribute or a level; there are {', '.join(known)}.{hint}")
+        if known[name].values.divided:
+            raise WorkloadError(f"{name!r} is an amount, by which rows are not counted. {SUM_IT}")
     if len(set(names)) < len(names):
         raise WorkloadError(f"Marginal ({', '.join(names)}) names a column twice. Name each column once.")
     return tuple(names)

@@ -14,7 +14,7 @@ from sqlglot.expressions.core import Expr
 from hdmm.base.exceptions import DomainError, WorkloadError
 from hdmm.describe.numeric import Bins
 from hdmm.describe.predicates import Amounts, PredicateSet, Prefix
-from hdmm.describe.values import Amount, Values
+from hdmm.describe.values import Real, Values
 from hdmm.matrix import Array
 from hdmm.sql.cells import Cells, predicates
 from hdmm.sql.comparison import cells_by_value
@@ -29,7 +29,7 @@ from hdmm.sql.selection import SelectParts
 class Valuation:
     """Amounts by the cells that have them: what a SUM adds up. COUNT(*) has the amount 1 everywhere."""
 
-    terms: tuple[tuple[Amount, Formula], ...]
+    terms: tuple[tuple[Real, Formula], ...]
 
     @property
     def axis(self) -> int | None:
@@ -180,7 +180,7 @@ def _ends(select: SelectParts, node: Expr) -> tuple[Valuation, ...]:
 
 def _summed(scope: Scope, node: Expr, summing: Summing = "value") -> tuple[Valuation, Valuation]:
     """What SUM of an expression adds up, and what AVG divides it by: the rows in which it is not NULL."""
-    terms: list[tuple[Amount, Formula]] = []
+    terms: list[tuple[Real, Formula]] = []
     with scope.pointing(node):
         for label, f in valued(replace(scope, summing=summing), node).items():
             if isinstance(label, bool) or not isinstance(label, int | float | None):

@@ -15,7 +15,7 @@ from hdmm.describe.domain import Domain
 from hdmm.describe.entries import ALL
 from hdmm.describe.predicates import PredicateSet, Sets
 from hdmm.describe.table_query import GroupLabels, Row, RowBlock
-from hdmm.describe.values import Amount
+from hdmm.describe.values import Real
 from hdmm.matrix import Array
 from hdmm.sql.cells import MOST_LISTED, Cells, Run, predicates
 from hdmm.sql.conditions import SqlDomain, condition
@@ -51,7 +51,7 @@ class Summand:
     """
 
     part: Part
-    amount: Amount = 1
+    amount: Real = 1
     prefixes: int = 1
     before: int = 0
 

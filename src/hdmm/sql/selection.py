@@ -231,7 +231,11 @@ class _Keys:
         """The expression with columns spelled as in the domain, so that equal expressions compare equal."""
 
         def named(inner: Expr) -> Expr:
-            return exp.column(self.scope.column(inner).name, quoted=True) if isinstance(inner, exp.Column) else inner
+            return (
+                exp.column(self.scope.column(inner, added=True).name, quoted=True)
+                if isinstance(inner, exp.Column)
+                else inner
+            )
 
         return node.transform(named)
 

@@ -86,7 +86,7 @@ class AxisGroups:
         for group in self.groups:
             if len(group) > 1:
                 names = [self.original.names[i] for i in group]
-                merged = merged.merge(names, name="×".join(names))
+                merged = merged.merged_cells(names, name="×".join(names))
         return merged
 
     @property

@@ -17,12 +17,13 @@ from typing import TypeVar, final
 import numpy as np
 
 from hdmm.base.exceptions import StrategyError
+from hdmm.describe.product import Attributes
 from hdmm.describe.workload import Workload
-from hdmm.matrix import Array, Matrix
+from hdmm.matrix import Array, Matrix, Scaled, scaled
 from hdmm.matrix.integers import entries, rounded
 from hdmm.matrix.norms import Order
 from hdmm.privacy.guarantee import Noise, Privacy, PureDP, Unit
-from hdmm.strategy.blocks import Block
+from hdmm.strategy.blocks import Block, BlockTable
 from hdmm.strategy.error import unit_error
 from hdmm.strategy.form import NoClosedFormError
 from hdmm.strategy.strategy import Strategy
@@ -205,14 +206,42 @@ def _rounded_strategy(strategy: Strategy, bits: int) -> Strategy:
             "hdmm.optimize, or baselines.identity."
         )
     table = strategy.table
-    weights = table.weights / table.products([factors[A][1] for _, A in table.distinct])
+    grains = [_grain(strategy, axes) for axes, _ in table.distinct]
+    scales = [factors[A][1] * grain for (_, A), grain in zip(table.distinct, grains, strict=True)]
+    weights = table.weights / table.products(scales)
     for j in np.flatnonzero(weights == 0).tolist():
         axes = strategy.blocks[j].axes
         raise StrategyError(
             f"A block over {len(axes)} attributes is too large for integers. Use a strategy over fewer."
         )
-    held = tuple([(axes, factors[A][0]) for axes, A in table.distinct])  # each once, shared by all blocks
-    return replace(strategy, blocks=replace(table, weights=_short(weights), distinct=held))
+    held = [(axes, scaled(grain, factors[A][0])) for (axes, A), grain in zip(table.distinct, grains, strict=True)]
+    distinct = tuple(held)  # each once, shared by all blocks
+    return replace(strategy, blocks=replace(table, weights=_short(weights), distinct=distinct))
+
+
+def on_parts(strategy: Strategy) -> BlockTable:
+    """The blocks of a lattice as they are applied to counts of parts of rows, into which amounts divide them.
+
+    Answers are of rows, so its factors on amounts are multiples of the number of parts: y = (m·Â)x = Â(m·x).
+    """
+    table = strategy.table
+    if not any(attribute.values.divided for attribute in strategy.domain.attributes):
+        return table
+    held = [(axes, _divided(A, _grain(strategy, axes))) for axes, A in table.distinct]
+    return replace(table, distinct=tuple(held))
+
+
+def _grain(strategy: Strategy, axes: Attributes) -> int:
+    """The parts into which attributes of the strategy divide a row: 1 without amounts."""
+    return math.prod([strategy.domain.attributes[i].values.grain for i in axes])
+
+
+def _divided(A: Matrix, grain: int) -> Matrix:
+    if grain == 1:
+        return A
+    if not isinstance(A, Scaled) or int(A.c) % grain:
+        raise StrategyError("The factors on an amount are no multiples of its steps. Round the strategy to integers.")
+    return scaled(int(A.c) // grain, A.inner)
 
 
 def _distinct(strategy: Strategy) -> dict[Matrix, None]:

@@ -64,12 +64,15 @@ def _attribute(part: Attribute) -> Json:
     shown = [_label(part, code) for code in range(min(part.size, _MOST_LABELS))]
     kind = "whole numbers" if isinstance(values, Integers) else "bins" if isinstance(values, Bins) else "labels"
     other = values.outside == "other"
+    if values.divided:
+        kind = "added up"
     ends = f"{part.label(0)} to {part.label(part.size - 1 - other)}{', and other' if other else ''}"
     return {
         "name": part.name,
         "size": part.size,
         "kind": kind,
-        "ends": ends if isinstance(values, Integers) else None,
+        "ends": part.values_in_words() if values.divided else ends if isinstance(values, Integers) else None,
+        "counted": not values.divided,
         "ordered": part.ordered,
         "values": shown,
         "levels": [level.name for level in values.levels],
@@ -132,6 +135,7 @@ def budget_view(spec: Spec, account: Budget) -> dict[str, Json]:
     return {
         "ledger": str(spec.ledger.path),
         "cap": account.shown(account.cap),
+        "cap_in_epsilon": account.cap_in_epsilon,
         "spent": account.shown(account.spent),
         "left": account.shown(account.remaining),
         "share_spent": float(account.spent / account.cap),

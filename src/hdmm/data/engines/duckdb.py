@@ -186,7 +186,7 @@ class DuckDB(SqlEngine):
     def parts(self, asked: CountRequest, rows: Callable[[], int]) -> list[PeoplePart]:
         if asked.id is None:
             return EVERYONE
-        return parts_of_people(memory_of(self.backend.con), rows(), [part.size for part in asked.parts])
+        return parts_of_people(memory_of(self.backend.con), rows(), [part.codes for part in asked.parts])
 
     def compared(self, table: ibis.Table, columns: Sequence[str]) -> Mapping[str, Expression]:
         return {name: table[name] for name in columns}

@@ -24,8 +24,8 @@ from hdmm.base.exceptions import DataError
 from hdmm.base.lazy import Lazy, loaded
 from hdmm.base.steps import in_notebook, shown_steps
 from hdmm.data.columns import AnyColumn, codes
-from hdmm.data.counting import GroupCounts, finest, smallest_type
-from hdmm.data.counts import Axes, cells
+from hdmm.data.counting import GroupCounts, finest, most_groups, smallest_type
+from hdmm.data.counts import Axes
 from hdmm.data.engines.persons import PeoplePart
 from hdmm.data.sources.source import Batch, ColumnKind, Source, Unreadable, Untyped
 from hdmm.describe.attribute import Attribute
@@ -40,6 +40,11 @@ if TYPE_CHECKING:
 else:
     ibis, pd = Lazy("ibis"), Lazy("pandas")
     dt, ops = Lazy("ibis.expr.datatypes"), Lazy("ibis.expr.operations")
+
+_OTHER_TIMES = (
+    "A pandas frame within the Ibis table has a column of type {}. Whether Ibis can convert it to microseconds depends "
+    "on its values. Give the frame itself, or convert the column (astype('datetime64[us]')) before Ibis gets it."
+)
 
 Backend: TypeAlias = Any  # of Ibis, which does not say what it is
 
@@ -85,7 +90,7 @@ class CountRequest:
 
     def chosen_groupings(self, groupings: Sequence[Axes], rows: Callable[[], int]) -> Sequence[Axes]:
         """The groupings, or the finest one if its groups are fewer: never more groups than rows are transferred."""
-        if len(groupings) > 1 and rows() <= sum(cells(self.domain, axes) for axes in groupings):
+        if len(groupings) > 1 and rows() <= sum(most_groups(self.domain, axes) for axes in groupings):
             return [finest(groupings)]
         return groupings
 
@@ -157,8 +162,10 @@ class Engine(ABC):
             if self.chooses_here and asked.id is not None:
                 groupings = [finest(groupings)]
             found = [GroupCounts(asked.domain, axes) for axes in asked.chosen_groupings(groupings, rows)]
-            queries = len(parts) * len(found)  # a single one may take long, but leaves an empty line in a notebook
-            with shown_steps("Counting in the database", queries, long=queries > 1 or not in_notebook()) as step:
+            # A line in a notebook is left empty, and the number of rows, which decides how many queries there are, may
+            # not decide whether one is there (security O3). A single query may take long, but is not worth a line.
+            shown = len(groupings) > 1 or asked.id is not None or not in_notebook()
+            with shown_steps("Counting in the database", len(parts) * len(found), long=shown) as step:
                 for people, groups in itertools.product(parts, found):
                     by = asked.parts_of(groups.axes)
                     for each, counts in self.counted(table, asked, by, people):
@@ -192,12 +199,16 @@ def as_integers(column: Any) -> Codes:
 def kinds_of(table: ibis.Table) -> dict[str, ColumnKind]:
     """The types of the columns as Ibis has them.
 
-    Of a pandas frame in memory, Ibis takes the type of a column of objects from its values: it says nothing.
+    Of a pandas frame in memory, Ibis takes the type of a column of objects from its values: it says nothing. All
+    times are converted to microseconds there, which fails on some: a frame that has others is refused.
     """
     found = {name: kind_of(kind) for name, kind in table.schema().items()}
     held: list[Any] = [getattr(each, "data", None) for each in table.op().find(ops.InMemoryTable)]
     frames = [data.obj for data in held if hasattr(data, "obj")]
     types = [kind for frame in frames if loaded("pandas") and isinstance(frame, pd.DataFrame) for kind in frame.dtypes]
+    for kind in types:
+        if str(kind).startswith(("datetime64[", "timedelta64[")) and "[us" not in str(kind):
+            raise DataError(_OTHER_TIMES.format(kind))
     untyped = np.dtype(object)
     if not any(kind == untyped for kind in types):
         return found
@@ -230,7 +241,7 @@ def _written_plainly() -> Generator[None]:
 def _add(groups: GroupCounts, of_parts: Mapping[Attribute, Codes], rows: Any) -> None:
     attributes = groups.domain.attributes
     slab = {
-        axis: codes(attributes[axis], of_parts.__getitem__).astype(smallest_type(groups.domain.shape[axis]))
+        axis: codes(attributes[axis], of_parts.__getitem__).astype(smallest_type(attributes[axis].codes))
         for axis in groups.axes
     }
     groups.add(slab, as_integers(rows))

@@ -7,6 +7,7 @@ in ways of their own. An attribute whose column has no such expression is not co
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -19,6 +20,7 @@ import numpy as np
 from hdmm.base.lazy import Lazy
 from hdmm.data.engines.dialect import Dialect, Expression, unchanged
 from hdmm.data.engines.numerals import WHOLE_DIGITS, with_numerals
+from hdmm.describe.amount import Amount
 from hdmm.describe.entries import INT64_END, NUMBERS, Codes, Label, as_element
 from hdmm.describe.numeric import Bins, Integers
 from hdmm.describe.values import Labels, Values
@@ -33,6 +35,7 @@ Branches: TypeAlias = list[tuple[Expression, int]]  # conditions on a row, and t
 _MOST_CASES = 1000
 _HUGE_DIGITS = 38
 _LARGEST_EXACT = 2**53  # floats hold all integers up to it exactly
+_FLOATS_END = Decimal(2**1024 - 2**970)  # the least decimal that is no float, because it would be infinite
 _EXACT = Context(prec=1500)  # digits: every float has fewer
 _MOST_CELLS = 2**53  # of a word: some engines divide integers as floats, which is exact up to here
 
@@ -107,6 +110,9 @@ def _cell_of_spelled(
     rows: ibis.Table, column: str, values: Values, dialect: Dialect
 ) -> tuple[ibis.Table, Expression | None]:
     """Text is a label, or spells an integer (compared exactly), or another number (compared as a float)."""
+    if isinstance(values, Amount):
+        rows, spelled = with_numerals(rows, column, dialect)
+        return rows, _position_of_float(spelled.real(whole=True), values)
     if _beyond(values, 10**WHOLE_DIGITS):
         return rows, None
     rows, spelled = with_numerals(rows, column, dialect)
@@ -133,6 +139,8 @@ def _position(column: Expression, values: Values, dialect: Dialect | None) -> Ex
     if kind.is_boolean():
         bits = [(condition, ibis.literal(bit, "int64")) for condition, bit in ((column, 1), (~column, 0))]
         return _position(ibis.cases(*bits), values, dialect)  # not every engine casts truth values to numbers
+    if isinstance(values, Amount) and (kind.is_integer() or kind.is_decimal()):
+        return _position_of_float(_nearest_float(column), values)
     if kind.is_integer() and kind.bounds.upper < INT64_END:  # not every engine writes larger numbers
         return _position_of_integer(column.cast("int64"), values)
     if kind.is_floating():
@@ -174,6 +182,12 @@ def _position_of_float(column: Expression, values: Values) -> Expression | None:
         return _position_of_integer((near.cast("float64") == column).ifelse(near, ibis.null()), values)
     if isinstance(values, Bins):
         return _bin(column, [_float(edge) for edge in values.edges])
+    if isinstance(values, Amount):
+        low, high, most = _float(values.low), _float(values.high), _float(sys.float_info.max)
+        finite = column.between(-most, most).ifelse(column, ibis.null())
+        inside = ibis.cases((finite < low, low), (finite > high, high), else_=finite)
+        whole, left = values.steps_of(inside, lambda steps: steps.floor())  # pyright: ignore[reportUnknownLambdaType]
+        return whole.cast("int64") + ibis.cases((left >= _float(0.5), ibis.literal(1, "int64")), else_=_integer(0))
     return _case([(column == _float(n), place) for n, place in _exact(values, np.dtype(np.float64))])
 
 
@@ -244,6 +258,15 @@ def _exact(values: Values, kind: np.dtype[np.generic]) -> list[tuple[int | float
     """The labels that are numbers of a type, with their places."""
     found = ((as_element(label, kind), place) for place, label in enumerate(_labels(values)))
     return [(number, place) for number, place in found if number is not None]
+
+
+def _nearest_float(column: Expression) -> Expression:
+    """The floats nearest to integers or decimals; NULL if there is none. Text is rounded alike in all engines."""
+    kind = column.type()
+    if kind.is_decimal() and kind.precision is None:
+        most = _literal(_FLOATS_END, column)
+        column = ((column > -most) & (column < most)).ifelse(column, ibis.null())
+    return column.cast("string").try_cast("float64") if kind.is_decimal() else column.cast("float64")
 
 
 def _float(number: float) -> Expression:

@@ -71,12 +71,12 @@ class Numeral:
             else_=ibis.null("int64"),
         )
 
-    def real(self) -> Expression:
-        """The float nearest to the number, if the text has a point or an exponent and the float is finite."""
+    def real(self, *, whole: bool = False) -> Expression:
+        """The float nearest to the number, if it is finite; of a text with neither point nor exponent, if `whole`."""
         large, small = _MOST_MAGNITUDE, _LEAST_MAGNITUDE
         zero = ibis.literal(0.0, "float64")
         return ibis.cases(
-            (~self.found | self.whole, ibis.null("float64")),
+            (~self.found if whole else ~self.found | self.whole, ibis.null("float64")),
             (self.zero, zero),
             (self.magnitude > large, ibis.null("float64")),
             ((self.magnitude == large) & (self.digits >= _INFINITE_FROM), ibis.null("float64")),

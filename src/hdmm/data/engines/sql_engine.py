@@ -51,7 +51,7 @@ class SqlEngine(Engine):
         self, table: ibis.Table, asked: CountRequest, by: Sequence[Attribute], people: PeoplePart
     ) -> Iterator[tuple[Sequence[Codes], AnyColumn]]:
         rows = self._kept(table, asked, people)
-        packing = Packing(tuple(each.size for each in by))
+        packing = Packing(tuple(each.codes for each in by))
         words = [word.name(f"w{i}") for i, word in enumerate(packing.packed([rows[asked.parts[each]] for each in by]))]
         for batch in self.rows(rows.aggregate([counted_rows(rows).name("n")], by=words)):
             yield packing.codes([as_integers(batch[f"w{i}"]) for i in range(len(words))]), batch["n"]
@@ -77,12 +77,12 @@ class SqlEngine(Engine):
             if place is None:
                 kind = table[column].type()
                 raise self.cannot(f"Column {column!r} of type {kind}, from which {part.name!r} is read,")
-            found[name] = place if drops(part) else ibis.coalesce(place, ibis.literal(part.size - 1, "int64"))
+            found[name] = place if drops(part) else ibis.coalesce(place, ibis.literal(part.codes - 1, "int64"))
         rows = rows.select(**found)
         rows = rows.filter([rows[name].notnull() for name in found])
         if asked.id is None or self.dialect is None:
             return rows
-        sizes = {name: part.size for part, name in asked.parts.items()}
+        sizes = {name: part.codes for part, name in asked.parts.items()}
         return chosen(rows, _PERSON, sizes, k=asked.k, key=asked.key, dialect=self.dialect)
 
     def _plain(self, table: ibis.Table, asked: CountRequest) -> ibis.Table:

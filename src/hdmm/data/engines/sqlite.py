@@ -121,7 +121,7 @@ class SQLite(Engine):
             yield [as_integers(of_part[each]) for each in by], np.ones(len(kept), np.int64)
 
     def _owned(self, coded: str, asked: CountRequest) -> Iterator[Rows]:
-        types = [smallest_type(part.size) for part in asked.parts]
+        types = [smallest_type(part.codes) for part in asked.parts]
         with closing(self.backend.con.execute(coded)) as cursor:
             while rows := cursor.fetchmany(FETCHED_AT_ONCE):
                 inside = [row for row in rows if None not in row]

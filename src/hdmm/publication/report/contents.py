@@ -13,6 +13,7 @@ from hdmm.answers.margins import PLAIN, Reliability
 from hdmm.answers.table import Table
 from hdmm.base.exceptions import ReportError
 from hdmm.base.numbers import many
+from hdmm.describe.amount import Amount
 from hdmm.describe.column import Column, columns
 from hdmm.describe.domain import Domain
 from hdmm.privacy.guarantee import Privacy, Unit
@@ -92,11 +93,13 @@ def counted_rows(
     >>> counted_rows(Domain({"sex": ["M", "F"]}), {"sex": "Sex"}, most_rows=1)[2]
     'At most 1 row of each person is counted: others of the same person, and rows that do not say whose they are, ...'
     """
-    known = {(headings or {}).get(name, name): column for name, column in columns(domain.attributes).items()}
+    every = {(headings or {}).get(name, name): column for name, column in columns(domain.attributes).items()}
+    known = {name: column for name, column in every.items() if not column.values.divided}
+    amounts = [(name, each) for name, column in every.items() if isinstance(each := column.values, Amount)]
     others = [name for name, column in known.items() if column.values.outside == "other"]
     shown = [f"{name} ({_range(column)})" for name, column in islice(known.items(), _MOST_NAMED)]
     shown += [many(len(known) - _MOST_NAMED, "more column")] if len(known) > _MOST_NAMED else []
-    said = [f"Rows are counted by {listed(shown)}."]
+    said = [f"Rows are counted by {listed(shown)}."] if shown else []
     if others:
         said.append(f"Rows with another value, or no value, in {listed(others)} are counted as “other”.")
     if len(others) < len(known):
@@ -104,6 +107,11 @@ def counted_rows(
         said.append(f"A row with another value, or no value, in {rest} is {_NOWHERE}.")
     if impossible:
         said.append(f"Nor is a row for which this holds, which was declared impossible: {'; '.join(impossible)}.")
+    said += [
+        f"Of {name}, a value below {each.low:,} counts as {each.low:,} and one above {each.high:,} as {each.high:,}; "
+        f"values are rounded to steps of {each.step:,}. A row without a value is not in its sums and means."
+        for name, each in amounts
+    ]
     if most_rows is not None:
         count = f"{many(most_rows, 'row')} of each person {'is' if most_rows == 1 else 'are'} counted"
         said.append(

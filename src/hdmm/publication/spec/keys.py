@@ -99,6 +99,14 @@ class ValuesKeys(StrictRecord, frozen=True, kw_only=True):
     outside: Annotated[Outside, about("What happens to rows with other values.")] = "drop"
 
 
+class AmountKeys(StrictRecord, frozen=True, kw_only=True):
+    """One amount of [amounts]."""
+
+    low: Annotated[int | float, about("The least value; what is below counts as it.")]
+    high: Annotated[int | float, about("The largest value; what is above counts as it.")]
+    step: Annotated[int | float, about("Values are rounded to steps of this size.")] = 1
+
+
 class TableKeys(StrictRecord, frozen=True, kw_only=True):
     """One [[table]]."""
 
@@ -127,8 +135,12 @@ class TableKeys(StrictRecord, frozen=True, kw_only=True):
         ),
     ] = None
     ranges: Annotated[list[Text] | None, about("Attributes counted over all ranges of their values.")] = None
-    sum: Annotated[NamesKey | None, about("Attributes that are added up, in the groups of marginals.")] = None
-    mean: Annotated[NamesKey | None, about("Attributes whose means are published, in the groups of marginals.")] = None
+    sum: Annotated[NamesKey | None, about("Amounts or attributes that are added up, in the groups of marginals.")] = (
+        None
+    )
+    mean: Annotated[
+        NamesKey | None, about("Amounts or attributes whose means are published, in the groups of marginals.")
+    ] = None
     quantiles: Annotated[
         list[Text] | dict[str, list[float]] | None,
         about(
@@ -247,6 +259,10 @@ class SpecFile(StrictRecord, frozen=True, kw_only=True):
     ] = field(default_factory=list[str])
     data: Annotated[DataPart, about("[data], the table and the dataset whose budget it spends.")]
     domain: Annotated[dict[str, _VALUES], about("[domain], what the data can contain, from public knowledge.")]
+    amounts: Annotated[
+        dict[str, AmountKeys],
+        about("[amounts], numbers that are added up and not counted by, such as wage = { low = 0, high = 200_000 }."),
+    ] = field(default_factory=dict[str, AmountKeys])
     table: Annotated[list[TableKeys], Meta(description="One [[table]] or more.", min_length=1, max_length=10_000)]
     privacy: Annotated[PrivacyKeys, about("[privacy], epsilon, or epsilon and delta, or rho, or mu.")]
     ledger: Annotated[LedgerKeys, about("[ledger], the budget of the dataset.")]

@@ -11,14 +11,15 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from hdmm.base.exceptions import PrivacyError, SpecError
+from hdmm.base.exceptions import DomainError, PrivacyError, SpecError
 from hdmm.data.engines.address import has_secret, is_address
+from hdmm.describe.amount import Amount
 from hdmm.describe.domain import Declaration, Domain
 from hdmm.describe.numeric import Bins, Integers
 from hdmm.describe.values import Labels, Values
 from hdmm.privacy.guarantee import Privacy, PureDP, Unit
 from hdmm.publication.spec.document import MOST_SPEC_BYTES, Document, used_in, without_variables
-from hdmm.publication.spec.keys import DataPart, LedgerKeys, PrivacyKeys, SpecFile, SpecLabel, ValuesKeys, read_path
+from hdmm.publication.spec.keys import DataPart, LedgerKeys, PrivacyKeys, SpecFile, ValuesKeys, read_path
 from hdmm.publication.spec.model import LedgerPart, Spec
 from hdmm.publication.spec.public_csv import known_tables, read_lookup
 from hdmm.publication.spec.tables import table_queries
@@ -78,7 +79,7 @@ def read_spec(data: bytes, path: Path, variables: Mapping[str, str] | None = Non
     base = path.parent
     _check_data(document, file.data)
     privacy = _privacy(document, file.privacy)
-    declared = _domain(document, file.domain, base)
+    declared = _domain(document, file, base)
     domain, tables = table_queries(document, file, declared)
     if file.plan.objective is not None and any(table.margin is not None for table in tables):
         raise document.error(
@@ -129,14 +130,23 @@ def _check_data(document: Document, data: DataPart) -> None:
         )
 
 
-def _domain(document: Document, given: dict[str, int | list[SpecLabel] | ValuesKeys], base: Path) -> Domain:
+def _domain(document: Document, file: SpecFile, base: Path) -> Domain:
     declared: dict[str, Declaration] = {}
-    for name, value in given.items():
+    amounts: dict[str, Amount] = {}
+    for name, value in file.domain.items():
         with document.locating("domain", name):
             declared[name] = _declared(document, name, value, base) if isinstance(value, ValuesKeys) else value
             Domain({name: declared[name]})
+    for name, keys in file.amounts.items():
+        with document.locating("amounts", name):
+            if name in declared:
+                raise DomainError(
+                    "An attribute has this name. Give the amount another, and name its column in columns of [data]."
+                )
+            amounts[name] = Amount(keys.low, keys.high, step=keys.step)
+            Domain({}, amounts={name: amounts[name]})
     with document.locating("domain"):
-        return Domain(declared)
+        return Domain(declared, amounts=amounts)
 
 
 def _declared(document: Document, name: str, keys: ValuesKeys, base: Path) -> Values:

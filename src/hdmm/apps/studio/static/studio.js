@@ -254,7 +254,7 @@ function drawAttributes() {
         "li",
         {},
         make("h3", {}, each.name),
-        make("p", {}, `${plural(each.size, "value", "values")}, ${each.kind}`),
+        make("p", {}, each.counted ? `${plural(each.size, "value", "values")}, ${each.kind}` : each.kind),
         make("p", { class: "values" }, values),
         each.levels.length ? make("p", {}, `Levels: ${each.levels.join(", ")}`) : null,
       );
@@ -435,6 +435,7 @@ function move() {
   asked.classList.toggle("over", step.after === null);
   const lines = [
     ["Cap of the ledger", budget.cap],
+    ...(budget.cap_in_epsilon ? [["The cap’s ε at δ = 10⁻⁹", budget.cap_in_epsilon]] : []),
     ["Spent so far", budget.spent],
     [state.published.report ? "One more release" : "This release", step.asked],
     ["Left after it", step.after ?? "more than is left"],
@@ -710,7 +711,7 @@ function openTable(table) {
   const one = listed && marginals.length === 1 ? marginals[0] : [];
   sets = kind === "marginals" && listed && marginals.length > 1 ? marginals.map((set) => [...set]) : [];
   const { attributes } = state;
-  const names = attributes.flatMap((each) => [each.name, ...each.levels]);
+  const names = attributes.filter((each) => each.counted).flatMap((each) => [each.name, ...each.levels]);
   ticks("marginals-attributes", names, one);
   ticks("ranges-attributes", attributes.filter((each) => each.ordered).map((each) => each.name), ranges ?? []);
   ticks("ranges-by", names, one.filter((name) => !ranges?.includes(name)));
