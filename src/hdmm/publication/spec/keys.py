@@ -96,6 +96,13 @@ class ValuesKeys(StrictRecord, frozen=True, kw_only=True):
             "a table of levels such as { county = [...] }, or the path of a CSV file",
         ),
     ] = None
+    groups: Annotated[
+        dict[str, Annotated[int, Meta(ge=1, le=_MOST_SIZE)] | list[WholeNumber]],
+        about(
+            "Levels of neighbouring integers: { decade = 10 } for tens, { stage = [18, 65] } for groups from there.",
+            "{ decade = 10 } or { stage = [18, 65] }",
+        ),
+    ] = field(default_factory=dict[str, "int | list[int]"])
     outside: Annotated[Outside, about("What happens to rows with other values.")] = "drop"
 
 
@@ -301,7 +308,7 @@ _TOGETHER: dict[str, dict[str, Any]] = {
                 "not": {"anyOf": [{"required": ["labels"]}, {"required": ["bins"]}, {"required": ["first"]}]},
             },
         ],
-        "dependentRequired": {"step": ["first"]},
+        "dependentRequired": {"step": ["first"], "groups": ["first"]},
     },
     "TableKeys": {"oneOf": [{"required": ["sql"]}, {"anyOf": [{"required": ["marginals"]}, {"required": ["ranges"]}]}]},
     "PrivacyKeys": {
