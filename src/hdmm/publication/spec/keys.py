@@ -160,7 +160,13 @@ class TableKeys(StrictRecord, frozen=True, kw_only=True):
         about("Counts in percent of the total of their row, of their column (the last one), or of the table."),
     ] = None
     weight: Annotated[Positive, about("How much the table matters in planning.")] = 1.0
-    margin: Annotated[Margin | None, about("The margin of error, at output.level, that every count may have.")] = None
+    margin: Annotated[
+        Margin | Text | None,
+        about(
+            'The margin of error, at output.level, that every count may have; "2 %" is a part of `expected`.',
+            'a number, or a percentage such as "2 %",',
+        ),
+    ] = None
     expected: Annotated[Margin | None, about("A typical count of the table, to which margins are compared.")] = None
 
 
