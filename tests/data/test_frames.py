@@ -56,7 +56,6 @@ READERS: dict[str, Callable[[bytes], object]] = {
     "polars": lambda raw: pl.read_csv(io.BytesIO(raw)),
     "polars, dates": lambda raw: pl.read_csv(io.BytesIO(raw), try_parse_dates=True),
     "arrow": lambda raw: pa_csv.read_csv(io.BytesIO(raw)),
-    "arrow, in batches": lambda raw: pa_csv.open_csv(io.BytesIO(raw)),
     "arrow, dictionaries": lambda raw: pa_csv.read_csv(
         io.BytesIO(raw), convert_options=pa_csv.ConvertOptions(auto_dict_encode=True)
     ),
@@ -278,6 +277,30 @@ def test_one_field_that_is_not_utf_8_makes_bytes_of_a_column_which_are_refused(t
         (tmp_path / "t.csv").write_bytes(raw)
         assert max(counted(values, tmp_path / "t.csv") or []) == 3
     assert counted(Labels([b"5"]), pa.table({"x": [b"5", b"6"]})) == [1]
+
+
+def test_lazy_frames_that_read_text_are_refused(tmp_path: Path) -> None:
+    """Polars infers types from the first rows, and would fail on a later one after the debit."""
+    fields = [str(number % 10) for number in range(200)]
+    (tmp_path / "t.csv").write_bytes(written(fields))
+    (tmp_path / "t.ndjson").write_text('{"x": 1}\n')
+    pl.DataFrame({"x": range(3)}).write_parquet(tmp_path / "t.parquet")
+    pl.DataFrame({"x": range(3)}).write_ipc(tmp_path / "t.arrow")
+    domain, lazy = Domain({"x": Integers(0, 9, outside="other")}), pl.scan_csv(tmp_path / "t.csv")
+    dataset = pl.scan_pyarrow_dataset(ds.dataset(tmp_path / "t.csv", format="csv"))
+    typed = pl.scan_parquet(tmp_path / "t.parquet")
+    for frame in (
+        lazy,
+        lazy.select("x"),
+        pl.concat([typed, lazy.select("x")]),
+        pl.scan_ndjson(tmp_path / "t.ndjson"),
+        dataset,
+    ):
+        with pytest.raises(DataError, match=r"may not declare types \(\w+\).* collect the frame"):
+            from_table(domain, frame)
+    assert from_table(domain, lazy.collect()).marginal(["x"]).tolist() == [20] * 10 + [0]
+    for frame in (typed, pl.scan_ipc(tmp_path / "t.arrow"), typed.with_columns(y=1).filter(pl.col("y") == 1)):
+        assert from_table(domain, frame).marginal(["x"]).tolist() == [1] * 3 + [0] * 8
 
 
 def test_datasets_of_text_files_are_refused(tmp_path: Path) -> None:

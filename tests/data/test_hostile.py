@@ -222,6 +222,23 @@ def test_dictionaries_in_files_of_a_dataset_are_refused(tmp_path: Path) -> None:
     assert from_table(domain, tmp_path).marginal(["x"]).tolist() == [2]
 
 
+@pytest.mark.parametrize("zone", [None, "UTC"])
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_times_of_pandas_within_ibis_decide_nothing(unit: str, zone: str | None, capfd: Any) -> None:
+    """Ibis converts all of them to microseconds, also in columns that are not used."""
+
+    def made(hostile: bool) -> Any:
+        ticks = np.array([2**63 - 1, 1 - 2**63] if hostile else [], np.int64).view(f"datetime64[{unit}]")
+        column = pd.Series(np.append(np.array(["NaT"], ticks.dtype), ticks)).dt.tz_localize(zone)
+        return ibis.memtable(pd.DataFrame({"x": column, "a": np.ones(len(column), int)}))
+
+    accepted = check_neighbours(made(False), made(True), "x", capfd, fetched=False, declared_types=True)
+    assert bool(accepted) == (unit == "us")
+    if not accepted:
+        with pytest.raises(DataError, match="depends on its values"):
+            from_table(Domain({"a": 2}), made(False))
+
+
 def test_hostile_texts_of_csv_and_pandas_decide_nothing(tmp_path: Path, capfd: Any) -> None:
     def csv(hostile: bool) -> Path:
         texts = ["", *(text for text in TEXTS if hostile)]

@@ -174,7 +174,7 @@ def test_what_may_be_different_when_it_is_read_again_is_read_once(tmp_path: Path
     backend.raw_sql("CREATE TABLE t AS SELECT * FROM given")
     times = Domain({"a": Labels([datetime(2000, 1, day) for day in range(1, 5)]), "b": 4, "c": 4})
     sources: list[tuple[Domain, Any, dict[str, Any]]] = [
-        (DOMAIN, ROWS.to_reader(), {}),
+        (DOMAIN, ROWS.to_reader(), {"declared_types": True}),
         (DOMAIN, pl.scan_parquet(tmp_path / "t.parquet"), {}),
         (DOMAIN, ds.dataset(tmp_path / "t.parquet"), {}),
         (times, backend.table("t"), {"fetch": True}),

@@ -35,7 +35,8 @@ READ_HERE = [name for name in SOURCES if name not in ("parquet, folder", "duckdb
 
 
 def counted(source: object, k: int, *, table: str | None = None) -> np.ndarray:
-    data = from_table(DOMAIN, source, id="who", max_rows_per_id=k, table=table)
+    typed = isinstance(source, pa.RecordBatchReader)
+    data = from_table(DOMAIN, source, id="who", max_rows_per_id=k, table=table, declared_types=typed)
     assert isinstance(data, Records)
     assert data.max_rows_per_id == k
     return dataclasses.replace(data, _key=KEY).marginal(NAMES)

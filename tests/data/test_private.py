@@ -325,7 +325,7 @@ def test_whether_a_reader_can_be_counted_depends_on_sizes_alone(rows: int, bound
         patch.setattr(counting, "_JOINED_CELLS", 1)
         patch.setattr(counting, "_CELLS_PER_PASS", 1)
         patch.setattr(counting, "_KEPT_BYTES", 100)
-        data = from_table(domain, table.to_reader(), **options)
+        data = from_table(domain, table.to_reader(), declared_types=True, **options)
         if bounded:  # the rows that are kept are in memory
             assert [found.tolist() for found in data.marginals(wanted)] == [[rows, 0], [0, 0, rows]]
             return

@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.csv as pa_csv
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
@@ -137,6 +138,8 @@ SOURCES: dict[str, Callable[[pd.DataFrame, Path], object]] = {
 
 def declared(source: object, domain: Domain = DOMAIN, **options: Any) -> Records:
     table = "people" if isinstance(source, Path) and source.suffix == ".duckdb" else None
+    if isinstance(source, pa.RecordBatchReader):
+        options = {"declared_types": True, **options}
     data = from_table(domain, source, table=table, **options)
     assert isinstance(data, Records)
     return data
@@ -255,6 +258,22 @@ def test_times_that_python_does_not_have_are_outside(kind: str) -> None:
     backend.raw_sql(f"CREATE TABLE t AS SELECT unnest(['infinity', '290000-01-01', '2000-01-01'])::{kind} AS a")
     domain = Domain({"a": Labels(["2000"], outside="other")})
     assert declared(backend.table("t"), domain).marginal(["a"]).tolist() == [0, 3]
+
+
+def test_a_reader_of_a_file_must_be_said_to_declare_types(tmp_path: Path) -> None:
+    """One of CSV infers them from the first block, and fails in a later one."""
+    (tmp_path / "t.csv").write_text("x\n" + "1\n" * 20 + "M\n")
+    options = pa_csv.ReadOptions(block_size=16)
+    domain = Domain({"x": Integers(0, 1, outside="other")})
+    for made in (lambda stream: stream, pa.RecordBatchReader.from_stream):
+        reader = made(pa_csv.open_csv(tmp_path / "t.csv", read_options=options))
+        with pytest.raises(DataError, match=r"Give reader\.read_all\(\)"):
+            from_table(domain, reader)
+    assert from_table(domain, pa.table({"x": [1, 1]}).to_reader(), declared_types=True).marginal(["x"]).tolist() == [
+        0,
+        2,
+        0,
+    ]
 
 
 def test_a_reader_is_read_once() -> None:

@@ -78,6 +78,16 @@ def test_more_cells_than_a_table_holds_take_another_way(monkeypatch):
     np.testing.assert_allclose(to_dense(gram(B)), V)
 
 
+def test_variances_from_some_rows_at_a_time(monkeypatch):
+    rng = np.random.default_rng(5)
+    lo = rng.integers(0, 11, 40)
+    Z = gram_inverse(PIdentity(rng.uniform(size=(3, 11))))
+    monkeypatch.setattr("hdmm.matrix.dense._CHUNK", 44)  # four rows of Z
+    for W in (Cumulative(11), AllIntervals(11), Intervals(11, lo, np.maximum(lo, rng.integers(0, 11, 40)))):
+        D = to_dense(W)
+        np.testing.assert_allclose(quadratic(W, Z), (D @ to_dense(Z) * D).sum(axis=1), rtol=1e-12)
+
+
 def test_two_orders_of_the_same_cells():
     rng = np.random.default_rng(9)
     A, B = (gram(Permuted(W, rng.permutation(7))) for W in (AllIntervals(7), Cumulative(7)))

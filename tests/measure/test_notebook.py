@@ -8,8 +8,11 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import ibis
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -202,6 +205,7 @@ class Cell:
         monkeypatch.setattr(IPython.display, "display", self.display)
         monkeypatch.setattr(IPython.display, "update_display", self.display)
         monkeypatch.setattr("hdmm.base.steps.in_notebook", lambda: True)
+        monkeypatch.setattr("hdmm.data.engines.engine.in_notebook", lambda: True)
         monkeypatch.setattr("hdmm.measure.optimize.in_notebook", lambda: True)
 
     def display(self, data: dict[str, str], *, raw: bool, display_id: str) -> None:
@@ -236,6 +240,25 @@ def test_steps_in_a_notebook_are_written_once_per_percent(monkeypatch: pytest.Mo
     with shown_steps("Rounding", 1000, long=False) as step:
         step()
     assert len(cell.texts) == 1
+
+
+@pytest.mark.filterwarnings("ignore:The 'future.infer_string' option", "ignore:fetch_arrow_table:DeprecationWarning")
+@pytest.mark.parametrize("options", [{}, {"id": "who", "max_rows_per_id": 1}])
+@pytest.mark.parametrize("wanted", [[["a"]], [["a"], ["b"]]])
+def test_the_number_of_rows_leaves_no_line(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], wanted: list[list[str]]
+) -> None:
+    """O3: a database is asked once or several times, depending on it; what is left below the cell is the same."""
+    cell, domain = Cell(monkeypatch), Domain({"a": 2000, "b": 2000})
+    left: list[int] = []
+    for rows in (1, 4000, 4001):
+        column = [0] * rows
+        table = ibis.memtable(pa.table({"a": column, "b": column, "who": list(range(rows))}))
+        list(hdmm.from_table(domain, table, **options).marginals(wanted))
+        assert all(texts[-1] == "" for texts in cell.texts.values())
+        left.append(len(cell.texts))
+        cell.texts.clear()
+    assert left == [left[0]] * 3
 
 
 def test_a_script_is_no_notebook(capfd: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,7 @@ from hdmm.base.exceptions import StrategyError
 from hdmm.describe.predicates import Weighted
 from hdmm.matrix import Ones, PIdentity, diagonal
 from hdmm.privacy.guarantee import Noise
+from hdmm.select.demand import demand
 from hdmm.select.family import Constant
 from hdmm.select.goal import Goal, Objective
 from hdmm.select.loss import BasesLoss
@@ -130,6 +131,14 @@ def test_the_error_of_marginals_by_their_parts() -> None:
     assert found.scale * value == pytest.approx(theta.sum() ** 2 * expected)
     listed, same = found.over(range(8))
     assert laplace_loss(listed, same, theta)[0] == pytest.approx(value)
+
+
+def test_the_shares_of_parts_are_the_same_whether_or_not_they_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, parts = parted()
+    assert parts.count > 1
+    listed = demand(asked, None, parts).parts
+    monkeypatch.setattr("hdmm.select.demand._MAX_REACH", 0)
+    np.testing.assert_allclose(demand(asked, None, parts).parts, listed, atol=1e-12)
 
 
 @pytest.mark.parametrize("power", [8.0, 64.0])

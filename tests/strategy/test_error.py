@@ -16,6 +16,7 @@ from hdmm.baselines import identity, laplace
 from hdmm.matrix import Dense, ExtendedDiagonal, Eye, Matrix, Ones, PIdentity, to_dense
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.error import stream_query_variance
+from hdmm.strategy.form import total_variances
 from tests.support import brute
 from tests.support.effort import examples
 from tests.support.strategies import domains, workloads
@@ -91,6 +92,8 @@ def explicit_factor(A: Matrix) -> np.ndarray:
 def check_against_dense(w: Workload, strategy: Strategy) -> None:
     W, A = brute.workload_matrix(w), dense(strategy)
     np.testing.assert_allclose(to_dense(strategy.matrix), A, atol=1e-12)
+    alone = [strategy.form.total_variance([product]) for product in w.products]
+    np.testing.assert_allclose(total_variances(strategy.form, w.products), alone, rtol=1e-6, atol=1e-9)
     for privacy, noise in ((PureDP(2), "laplace"), (ZCDP("0.1"), "gaussian")):
         sensitivity = brute.sensitivity(A, noise)
         assert strategy.sensitivity(noise) == pytest.approx(sensitivity, rel=1e-12)  # type: ignore[arg-type]

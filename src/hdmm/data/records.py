@@ -92,7 +92,7 @@ def from_table(
 
     Give a file by its path, not as a frame that was read from it: readers choose the types of columns by what the rows
     hold, so one person could change how all others are read. Frames whose types show this are refused, unless you
-    say with `declared_types=True` that nobody but you chose the types of all columns.
+    say with `declared_types=True` that nobody but you chose the types of all columns. A RecordBatchReader needs this.
     Equal ids are one person, however they are typed or written: 7, 7.0, "7" and "07" are equal.
 
     >>> table = pa.table({"sex": ["M", "F", "F", "?"], "years": [30, 31, 31, 40]})
@@ -199,6 +199,12 @@ class Records(Data):
 
     def checked_columns(self) -> dict[str, Readable]:
         """The types of the columns; DataError if one is missing or cannot be what it is declared as."""
+        if self.reads_once and not self._declared:
+            raise DataError(
+                "A RecordBatchReader may read a file whose types it inferred from the first rows, and fail on a row "
+                "that does not fit. Give reader.read_all(); or, if what it reads declares its types, as Parquet files "
+                "and databases do, say so: declared_types=True."
+            )
         kinds = self._source.checked(self._names(self.domain.attributes))
         for part in (part for attribute in self.domain.attributes for part in attribute.parts):
             refuse_types(part, self._columns[part.name], kinds[self._columns[part.name]], inferred=self._inferred)

@@ -114,6 +114,12 @@ def _(A: Sparse) -> Array:
 
 
 @_written.register
+def _(A: Intervals) -> Array:
+    cells = np.arange(A.n)
+    return ((A.lo[:, None] <= cells) & (cells <= A.hi[:, None])).astype(np.float64)
+
+
+@_written.register
 def _(A: Transpose) -> Array:
     return _written(A.inner).T
 

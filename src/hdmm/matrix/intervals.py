@@ -13,6 +13,8 @@ from hdmm.base.exceptions import MatrixError
 from hdmm.matrix.elementary import axis_sum, running_sum, sparse_along
 from hdmm.matrix.matrix import Array, Matrix, count, integers, widened
 
+_FEW = 8  # rows up to which one after the other is quicker than a sparse product: products of one range are many
+
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,6 +58,12 @@ class Intervals(Matrix):
     def along_t(self, X: Array) -> Array:
         """Running sums of +1 where an interval starts and −1 past its end: one sparse product."""
         m, n = self.shape
+        if m <= _FEW:
+            steps = np.zeros((X.shape[0], n + 1, X.shape[2]), dtype=widened(X).dtype)
+            for q, (lo, hi) in enumerate(zip(self.lo.tolist(), self.hi.tolist(), strict=True)):
+                steps[:, lo] += X[:, q]
+                steps[:, hi + 1] -= X[:, q]
+            return running_sum(steps[:, :n])
         ends = np.stack([self.lo, self.hi + 1], axis=1).ravel()
         signs = np.tile(np.array([1, -1], dtype=np.int8), m)
         scatter = sp.csr_array((signs, ends, np.arange(0, 2 * m + 1, 2)), shape=(m, n + 1))

@@ -12,7 +12,7 @@ import numpy as np
 from hdmm.base.exceptions import MatrixError
 from hdmm.matrix.blocked import block_product
 from hdmm.matrix.compose import Kron, Stack, Sum
-from hdmm.matrix.dense import columns, listed_rows, refuse_above, rows, to_dense
+from hdmm.matrix.dense import columns, listed_rows, refuse_above, rows
 from hdmm.matrix.elementary import Cumulative, Dense, Diag, Eye, Ones, Residual, Sparse
 from hdmm.matrix.grams import conjugated
 from hdmm.matrix.intervals import AllIntervals, Intervals
@@ -22,7 +22,7 @@ from hdmm.matrix.norms import ZERO_ONE
 from hdmm.matrix.traces import diagonal, total, trace
 from hdmm.matrix.wrapped import Conjugated, Gram, Permuted, RowScaled, Scaled
 
-_TABLE = 4096  # cells up to which Z is written out for intervals: 128 MiB
+_TABLE = 4096  # cells per interval, of as many as these, up to which Z is gone through for intervals
 _CHUNK = 2**24  # entries of a block of products: 128 MiB
 _LARGEST = 2**17  # cells up to which the n products of the general rule are worth waiting for
 
@@ -30,8 +30,8 @@ _LARGEST = 2**17  # cells up to which the n products of the general rule are wor
 def quadratic(W: Matrix, Z: Matrix) -> Array:
     """diag(W Z Wᵀ): w Z wᵀ for each of the m rows w of W, Z symmetric.
 
-    O(n² + m) for intervals on up to 4096 cells; linear in sums; else p products with W if Z = FᵀF
-    has p rows, or m products with Z.
+    O(n² + m) and the rows of Z, some at a time, for m intervals of which there are n²/4096 or more; linear in sums;
+    else p products with W if Z = FᵀF has p rows, or m products with Z.
 
     >>> from hdmm.matrix import Cumulative, Diag
     >>> quadratic(Cumulative(3), Diag([1.0, 10.0, 100.0]))
@@ -83,19 +83,33 @@ def _(W: Ones, Z: Matrix) -> Array:
 @_by_workload.register(Intervals)
 @_by_workload.register(AllIntervals)
 def _(W: Cumulative | Intervals | AllIntervals, Z: Matrix) -> Array:
-    if W.n > _TABLE or _is_simple(Z):
+    if _is_simple(Z) or W.shape[0] * _TABLE <= W.n**2:
         return _by_middle(Z, W)
-    S = np.zeros((W.n + 1, W.n + 1))  # S[a, b] = Σ of Z over the first a rows and b columns
-    S[1:, 1:] = to_dense(Z).cumsum(axis=0).cumsum(axis=1)
-    squares, ends = S.diagonal(), np.arange(1, W.n + 1)
+    ends, squares, out = np.arange(1, W.n + 1), np.zeros(W.n + 1), np.zeros(W.shape[0])
+    starts = np.cumsum(W.n + 1 - ends)  # in all intervals, of those from each cell but the first
+    carry = np.zeros(W.n)
+    for at, R in rows(Z):  # with S[a, b] = Σ of Z over the first a rows and b columns, band holds its next rows
+        band = R.T.cumsum(axis=1).cumsum(axis=0) + carry
+        carry, numbers = band[-1], ends[at]
+        squares[numbers] = band[np.arange(len(band)), numbers - 1]
+        match W:
+            case Cumulative():
+                pass
+            case Intervals(_, lo, hi):
+                here = np.flatnonzero((lo >= numbers[0]) & (lo <= numbers[-1]))
+                out[here] = -2 * band[lo[here] - numbers[0], hi[here]]
+            case AllIntervals():
+                for lo, row in zip(numbers[numbers < W.n].tolist(), band, strict=False):
+                    out[starts[lo - 1] : starts[lo - 1] + W.n - lo] = -2 * row[lo:]
     match W:
         case Cumulative():
-            return squares[1:].copy()
+            return squares[1:]
         case Intervals(_, lo, hi):
-            return squares[hi + 1] - 2 * S[lo, hi + 1] + squares[lo]
+            return out + squares[hi + 1] + squares[lo]
         case AllIntervals():
-            parts = (squares[ends[lo:]] - 2 * S[lo, lo + 1 :] + squares[lo] for lo in range(W.n))
-            return np.concatenate(list(parts))
+            for lo, start in zip(range(W.n), [0, *starts.tolist()], strict=False):
+                out[start : start + W.n - lo] += squares[lo + 1 :] + squares[lo]
+            return out
 
 
 @_by_workload.register

@@ -13,7 +13,7 @@ from hdmm.matrix.dense import columns, refuse_long
 from hdmm.matrix.elementary import Cumulative, Dense, Diag, Eye, Ones, Residual
 from hdmm.matrix.intervals import AllIntervalsGram
 from hdmm.matrix.matrix import Array, Matrix, widened
-from hdmm.matrix.norms import column_norms
+from hdmm.matrix.norms import ZERO_ONE, column_norms
 from hdmm.matrix.wrapped import Conjugated, Gram, Scaled
 
 _SAME = 1e-10  # of the largest products: what differs by less is equal up to rounding
@@ -139,6 +139,12 @@ def _trace(A: Matrix) -> float:
 
 
 @_trace.register
+def _(A: Gram) -> float:
+    """The entries of a matrix of zeros and ones are their own squares: one product with it."""
+    return _row_sums(A.inner).sum() if isinstance(A.inner, ZERO_ONE) else _diagonal(A).sum(dtype=np.float64)
+
+
+@_trace.register
 def _(A: Scaled) -> float:
     return A.c * _trace(A.inner)
 
@@ -164,6 +170,11 @@ def _(A: Residual) -> float:
 
 
 @_total.register
+def _(A: Gram) -> float:
+    return (_row_sums(A.inner) ** 2).sum()  # 1ᵀAᵀA1 = ‖A1‖²
+
+
+@_total.register
 def _(A: Scaled) -> float:
     return A.c * _total(A.inner)
 
@@ -176,6 +187,10 @@ def _(A: Sum) -> float:
 @_total.register
 def _(A: Kron) -> float:
     return prod(_total(B) for B in A.factors)
+
+
+def _row_sums(A: Matrix) -> Array:
+    return A.matmat(np.ones((A.shape[1], 1)))
 
 
 def _square_factors(A: Kron) -> bool:

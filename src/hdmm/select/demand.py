@@ -11,7 +11,7 @@ and the demand of a workload on b is t_b = Σ_k w_k² Π_{i∈b} g₁ki Π_{i∉
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import final
@@ -24,7 +24,7 @@ from hdmm.describe.product import Product
 from hdmm.describe.workload import Workload
 from hdmm.matrix import Array, Eye, Matrix, Residual, Scaled, exchangeable, gram_inverse, total, trace, trace_product
 from hdmm.select.parts import Asked, Parted, Parts
-from hdmm.strategy.mixture import Mixture, single_factors, tabulate, tabulated
+from hdmm.strategy.mixture import PER_SUBSET, Mixture, single_factors, tabulate, tabulated
 from hdmm.strategy.subsets import SubsetSums, Whole, listed
 
 MAX_WHOLE = 20  # number of attributes up to which all 2^d subsets are listed (8 MiB per vector)
@@ -119,18 +119,16 @@ def demand(workload: Workload, bases: Mapping[int, Matrix] | None = None, parts:
             weights = weights * np.sqrt(pair[0][choices[:, i]])
     largest = float(weights.max()) or 1.0  # 0 if all queries are zero
     squares = (weights / largest) ** 2
-    # In the values of a Mixture the first attribute varies slowest; among all subsets that of bit 0 varies fastest.
-    order = axes[::-1] if len(axes) <= MAX_WHOLE else axes
-    mixture = Mixture(squares, choices[:, order], tuple(pairs[i] for i in order))
+    mixture = Mixture(squares, choices[:, axes], tuple(pairs[i] for i in axes))
     if len(axes) <= MAX_WHOLE:
-        t = mixture.values() if axes else np.array([float(squares.sum())])
+        t = _everywhere(mixture)
         t = np.where(t > 0, t, 0.0)
         scale = float(t.sum())
         if scale == 0:  # all queries are zero: every strategy answers them, and the total is the smallest one
             return Demand(tuple(axes), sizes, gamma, (0,), np.ones(1), np.eye(1, len(t))[0], 0.0)
         needed = np.flatnonzero(t).tolist()
         found = Demand(tuple(axes), sizes, gamma, tuple(needed), t[needed] / scale, t / scale, scale * largest**2)
-        return _parted(found, parts, mixture, lambda part: part.values()[needed] if axes else part.coefficients.sum())
+        return _parted(found, parts, mixture)
     _check_reach(mixture, len(axes))
     cells = mixture.sparse
     found = cells.values > 0
@@ -139,15 +137,35 @@ def demand(workload: Workload, bases: Mapping[int, Matrix] | None = None, parts:
     if scale == 0:
         return Demand(tuple(axes), sizes, gamma, (0,), np.ones(1), None, 0.0)
     asked = Demand(tuple(axes), sizes, gamma, tuple(spaces.numbers()), values / scale, None, scale * largest**2)
-    return _parted(asked, parts, mixture, lambda part: part.sparse.at(spaces))
+    return _parted(asked, parts, mixture)
 
 
-def _parted(found: Demand, parts: Parts | None, mixture: Mixture, values: Callable[[Mixture], Array]) -> Demand:
-    """The demand with the share of each part."""
+def _everywhere(mixture: Mixture) -> Array:
+    """The values of a mixture on all 2^d subsets, among which bit 0 varies fastest, unlike the first attribute."""
+    if not mixture.tables:
+        return np.array([float(mixture.coefficients.sum())])
+    if mixture.reach * PER_SUBSET < mixture.steps:
+        found, out = mixture.sparse, np.zeros(mixture.cells)
+        out[found.keys.numbers()] = found.values
+        return out
+    return Mixture(mixture.coefficients, mixture.choices[:, ::-1], mixture.tables[::-1]).values()
+
+
+def _parted(found: Demand, parts: Parts | None, mixture: Mixture) -> Demand:
+    """The demand with the share of each part. O(reach): all subsets are gone through only where products reach more."""
     if parts is None:
         return found
-    each = [values(replace(mixture, coefficients=mixture.coefficients * (parts.of == k))) for k in range(parts.count)]
-    shares = np.array(each).reshape(parts.count, -1)
+    if mixture.tables and mixture.reach <= _MAX_REACH:
+        each, place = mixture.listed, {b: j for j, b in enumerate(found.needed)}
+        places = np.array([place.get(b, -1) for b in each.keys.numbers()])[each.cells]
+        asked = places >= 0  # of the others nothing is left but rounding
+        numbers = (parts.of[each.terms] * len(place) + places)[asked]
+        values = (each.values * mixture.coefficients[each.terms])[asked]
+        shares = np.bincount(numbers, weights=values, minlength=parts.count * len(place))
+    else:
+        chosen = (replace(mixture, coefficients=mixture.coefficients * (parts.of == k)) for k in range(parts.count))
+        shares = np.array([_everywhere(part)[list(found.needed)] for part in chosen])
+    shares = shares.reshape(parts.count, -1)
     return replace(found, parts=np.maximum(shares / shares.sum(), 0.0), power=parts.power)
 
 

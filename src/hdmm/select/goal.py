@@ -24,11 +24,11 @@ from hdmm.base.hints import brief, did_you_mean
 from hdmm.base.numbers import LEVEL
 from hdmm.describe.product import Product
 from hdmm.describe.workload import Workload
-from hdmm.matrix import to_dense
+from hdmm.matrix import Array, to_dense
 from hdmm.privacy.guarantee import Noise
 from hdmm.select.parts import POWERS, Parts
 from hdmm.strategy.error import check_support
-from hdmm.strategy.form import Form, constant_variances
+from hdmm.strategy.form import Form, constant_variances, total_variances
 from hdmm.strategy.strategy import Strategy
 
 _LOOSE = 10.0  # a table without a target is held to so many times the largest one
@@ -190,12 +190,23 @@ class Goal:
         """The root mean squared error of each table at unit noise, weights included."""
         unit = float(strategy.sensitivity(noise))
         form = strategy.form
-        return {name: unit * math.sqrt(check_support(w, form) / w.queries) for name, w in self.tables.items()}
+        totals = total_variances(form, self.workload.products)
+        if np.isinf(totals).any():
+            check_support(self.workload, form)
+        each = zip(self.tables.items(), self._by_table(totals), strict=True)
+        return {name: unit * math.sqrt(math.fsum(found) / w.queries) for (name, w), found in each}
 
     def worst(self, strategy: Strategy, noise: Noise) -> dict[str, float]:
         """The largest standard deviation of a query of each table at unit noise, weights included. O(queries)."""
         unit, form = float(strategy.sensitivity(noise)), strategy.form
-        return {name: unit * math.sqrt(largest_variance(w, form)) for name, w in self.tables.items()}
+        largest = self._by_table(_largest_variances(self.workload, form))
+        return {
+            name: unit * math.sqrt(found.max(initial=0.0)) for name, found in zip(self.tables, largest, strict=True)
+        }
+
+    def _by_table(self, numbers: Array) -> list[Array]:
+        """Numbers of the products of the workload, table by table."""
+        return np.split(numbers, np.cumsum([len(w.products) for w in self.tables.values()])[:-1])
 
     def value(self, strategy: Strategy, noise: Noise) -> float:
         """The exact objective, by which strategies are compared."""
@@ -285,12 +296,13 @@ def published(table: Workload) -> Workload:
 
 def largest_variance(workload: Workload, form: Form) -> float:
     """The largest variance of a query of the workload, weights included. O(queries)."""
+    return float(_largest_variances(workload, form).max(initial=0.0))
+
+
+def _largest_variances(workload: Workload, form: Form) -> Array:
+    """The same for each product, all of them supported."""
     check_support(workload, form)
-    even = constant_variances(form, workload.products)
-    weights = np.array([product.weight for product in workload.products])
-    uneven = (workload.products[k] for k in np.flatnonzero(np.isnan(even)).tolist())
-    return max(
-        float(np.nan_to_num(weights**2 * even).max()),
-        *(p.weight**2 * max(float(piece.max(initial=0.0)) for piece in form.variances(p)) for p in uneven),
-        0.0,
-    )
+    found = constant_variances(form, workload.products)
+    for k in np.flatnonzero(np.isnan(found)).tolist():
+        found[k] = max(float(piece.max(initial=0.0)) for piece in form.variances(workload.products[k]))
+    return found * np.array([product.weight for product in workload.products]) ** 2

@@ -313,10 +313,9 @@ class OwnBasesAt:
         return by_weights, -(self.weights.T @ Y).reshape(-1, n, n)
 
 
-def asked_classes(terms: Terms, others: Sequence[int]) -> int:
-    """How many classes of these attributes some product asks about."""
+def asked_classes(active: Array) -> int:
+    """How many classes of some attributes products ask about, given which of them (columns) they do not total."""
     classes: dict[int, int] = {}
-    active = np.stack([np.isin(terms.choices[:, i], Grams.of(terms.grams[i]).active) for i in others], axis=1)
     for row in np.unique(active, axis=0):
         _numbered(row, classes)
     return len(classes)

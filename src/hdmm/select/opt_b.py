@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from hdmm.matrix import Array, Dense, Eye, Matrix, PIdentity, exchangeable, scaled, summed, to_dense
+from hdmm.matrix import Dense, Eye, Matrix, PIdentity, exchangeable, to_dense
 from hdmm.privacy.guarantee import Noise
 from hdmm.select import opt_g as bases
 from hdmm.select.family import Constant, Explicit, Roots
@@ -22,7 +22,7 @@ from hdmm.select.opt_m import scaled_bases, unscaled_block
 from hdmm.select.pairs import BaseFamily
 from hdmm.select.problem import Problem
 from hdmm.select.search import Search
-from hdmm.select.terms import Terms, is_total
+from hdmm.select.terms import beyond_total
 from hdmm.select.theta import theta_of
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.strategy import Strategy
@@ -70,20 +70,14 @@ def unlike(problem: Problem) -> list[int]:
 def freeable(problem: Problem) -> list[int]:
     """The attributes that several products hold with predicates for which a base is better than the identity."""
     terms = problem.terms
-    found: list[int] = []
+    found, active = list[int](), terms.active
     for i, each in enumerate(terms.grams):
         others = [j for j in range(len(terms.axes)) if j != i]
-        holding = terms.choices[_held(terms, i)][:, others]
-        if all(map(exchangeable, each)) or len(np.unique(holding, axis=0)) < 2:
+        if all(map(exchangeable, each)) or len(np.unique(terms.choices[active[:, i]][:, others], axis=0)) < 2:
             continue
-        if asked_classes(terms, others) * terms.sizes[i] ** 3 <= _MOST_STEPS:
+        if asked_classes(active[:, others]) * terms.sizes[i] ** 3 <= _MOST_STEPS:
             found.append(terms.axes[i])
     return found
-
-
-def _held(terms: Terms, i: int) -> Array:
-    """Which products hold an attribute."""
-    return np.isin(terms.choices[:, i], [v for v, V in enumerate(terms.grams[i]) if not is_total(V)])
 
 
 def refined(problem: Problem, start: Strategy, search: Search, *, steps: int = 10_000) -> Strategy:
@@ -150,7 +144,7 @@ def _rebased(problem: Problem, start: Strategy, free: int, search: Search) -> St
         if axis == free or terms.sizes[i] > _SMALL or all(map(exchangeable, each)):
             continue
         asked = terms.partials([np.ones(len(grams)) for grams in terms.grams])[i]
-        V = summed(scaled(float(w), V) for w, V in zip(asked, each, strict=True) if not is_total(V))
+        V = beyond_total(asked, each)
         for turn in range(_TRIES):
             B = opt_0(V, search.numbered(_TRIES * search.restart + turn))
             blocks = [Block(b.weight, [(a, B if a == (axis,) else A) for a, A in b.factors]) for b in start.blocks]

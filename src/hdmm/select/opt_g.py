@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from hdmm.matrix import Array, Eye, Matrix, Ones, PIdentity, exchangeable, scaled, summed
+from hdmm.matrix import Array, Eye, Matrix, Ones, PIdentity, exchangeable, summed
 from hdmm.matrix.matrix import inverse
 from hdmm.privacy.guarantee import Noise
 from hdmm.select.covers import Weights, maximal, most_cells
@@ -26,7 +26,7 @@ from hdmm.select.pairs import BaseFamily
 from hdmm.select.parts import POWERS
 from hdmm.select.problem import Problem
 from hdmm.select.search import Search
-from hdmm.select.terms import Terms, is_total
+from hdmm.select.terms import Terms, beyond_total
 from hdmm.select.theta import DenseTheta, Windows, theta_of
 from hdmm.select.tree import tree_widths
 from hdmm.strategy.strategy import Strategy
@@ -159,7 +159,7 @@ def _gaussian(
         yield _finished(problem, asked, warm, bases)
     weights = gaussian_marginals(asked, search)
     yield _finished(problem, asked, weights, bases)
-    if _reach(problem) <= _MOST_REACH:
+    if _reach(problem) <= _MOST_REACH and not search.late:
         yield _finished(problem, *_settled(problem, asked, weights, bases, search, rounds))
 
 
@@ -273,7 +273,7 @@ def _mean_grams(terms: Terms, *, weighted: bool) -> dict[int, Matrix]:
     unit = terms.per_total()
     asks = unit.marginal_asks if weighted else [np.ones(len(each)) for each in unit.grams]
     return {
-        axis: summed(scaled(float(c / by_gram.max()), V) for c, V in zip(by_gram, each, strict=True) if not is_total(V))
+        axis: beyond_total(by_gram / by_gram.max(), each)
         for axis, by_gram, each in zip(unit.axes, unit.partials(asks), unit.grams, strict=True)
     }
 

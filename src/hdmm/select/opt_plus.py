@@ -14,7 +14,7 @@ from typing import final
 import numpy as np
 
 from hdmm.base.exceptions import StrategyError
-from hdmm.matrix import Array, Matrix, Ones, PIdentity, gram_inverse, scaled, summed, trace_product
+from hdmm.matrix import Array, Matrix, Ones, PIdentity, gram_inverse, trace_product
 from hdmm.privacy.guarantee import Noise
 from hdmm.select.family import LARGEST
 from hdmm.select.minimize import minimize_arrays, minimize_relative
@@ -23,7 +23,7 @@ from hdmm.select.opt_x import opt_x, part_left, product_factors
 from hdmm.select.pairs import PairsLoss, family_of
 from hdmm.select.problem import Problem
 from hdmm.select.search import Search
-from hdmm.select.terms import Terms, is_total
+from hdmm.select.terms import Terms, is_total, mixed
 from hdmm.select.theta import theta_of
 from hdmm.select.tree import tree_widths
 from hdmm.strategy.blocks import Block
@@ -205,7 +205,7 @@ def _start(terms: Terms, ways: Sequence[Grouping], noise: Noise, search: Search)
     parts = [
         [
             opt_0(
-                summed(scaled(c, V) for c, V, g in zip(weights.tolist(), each, side.tolist(), strict=True) if g == f),
+                mixed(weights[side == f].tolist(), [V for V, g in zip(each, side.tolist(), strict=True) if g == f]),
                 search,
                 noise,
             )
@@ -286,7 +286,7 @@ def groupings(terms: Terms, search: Search) -> list[Grouping]:
     k = len(terms.coefficients)
     if k < 2:
         return []
-    active = _active(terms)
+    active = terms.active
     masks = [_clusters(terms, search)] if k <= _MOST_CLUSTERED else []
     masks += [active[:, i] for i in np.argsort(-np.asarray(terms.sizes), kind="stable")]
     masks += [active.sum(axis=1) > size for size in np.unique(active.sum(axis=1))]
@@ -326,13 +326,7 @@ def _sides(grams: Sequence[Matrix], search: Search) -> Array:
     if totals.any() or len(grams) <= 2:
         return totals.astype(np.int64) if totals.any() else np.arange(len(grams))
     costs = np.array([_costs(V, grams, search) for V in grams])
-    return _two_clusters(costs).astype(np.int64)
-
-
-def _active(terms: Terms) -> Array:
-    """Whether term k asks for more than the total of attribute i."""
-    tables = [np.array([not is_total(V) for V in each]) for each in terms.grams]
-    return np.stack([table[terms.choices[:, i]] for i, table in enumerate(tables)], axis=1)
+    return _two_clusters(costs, search).astype(np.int64)
 
 
 def _clusters(terms: Terms, search: Search) -> Array:
@@ -349,14 +343,16 @@ def _clusters(terms: Terms, search: Search) -> Array:
         table = np.array([np.log(_costs(V, each, search)) for V in each])
         logs += table[terms.choices[:, i][:, None], terms.choices[:, i][None, :]]
     costs = terms.coefficients * np.exp(logs)
-    return _two_clusters(costs)
+    return _two_clusters(costs, search)
 
 
-def _two_clusters(costs: Array) -> Array:
+def _two_clusters(costs: Array, search: Search) -> Array:
     """A mask of the terms that go to the second of the best two strategies; `costs` is [strategy, term]. O(k³)."""
     k = len(costs)
     best, mask = np.inf, np.arange(k) > 0
     for p in range(k):
+        if search.late:
+            break
         for q in range(p + 1, k):
             second = costs[q] < costs[p]
             second[q], second[p] = True, False

@@ -45,7 +45,6 @@ from hdmm.matrix import (
     Eye,
     Matrix,
     Ones,
-    Scaled,
     Sum,
     column_norms,
     diagonal,
@@ -61,7 +60,7 @@ from hdmm.select.family import Constant, EvenRow, Explicit, Roots
 from hdmm.select.marginal_weights import polish, slopes
 from hdmm.select.parts import Asked, Parted, asked_at
 from hdmm.select.search import Search
-from hdmm.select.terms import Terms, is_total
+from hdmm.select.terms import Terms, is_total, mixed
 from hdmm.select.theta import DenseTheta, Seen, theta_of
 from hdmm.strategy.mixture import Mixture
 from hdmm.strategy.subsets import Listed
@@ -181,7 +180,8 @@ class BesideTotal:
         weights, row = self._parts(by_table, by_deltas)
         n = len(row)
         terms: list[Matrix] = [Chain(Dense(row[:, None]), Ones(1, n)), Chain(Ones(n, 1), Dense(row[None, :]))]
-        terms += [Scaled(f, self.grams.matrices[v]) for v, f in zip(self.grams.active, weights, strict=True) if f]
+        if weights:
+            terms.append(mixed(weights, [self.grams.matrices[v] for v in self.grams.active]))
         return Sum(tuple(terms))
 
     def _parts(self, by_table: Array, by_deltas: Array) -> tuple[list[float], Array]:

@@ -23,6 +23,7 @@ from hdmm.select.merged_cells import MergedCells
 from hdmm.select.parts import Parts
 from hdmm.select.terms import Terms
 from hdmm.strategy.error import unit_error
+from hdmm.strategy.form import total_variances
 from hdmm.strategy.strategy import Strategy
 
 _MOST_COMPACTED = 10_000  # products
@@ -141,13 +142,10 @@ class Problem:
 
     def _error(self, strategy: Strategy) -> float:
         scale = float(strategy.sensitivity(self.noise)) ** 2
-        form, products, parts = strategy.form, self.workload.products, self.parts
-        if parts is None:
+        form, products = strategy.form, self.workload.products
+        if self.parts is None:
             return scale * form.total_variance(products)
-        each = (
-            [p for p, part in zip(products, parts.of.tolist(), strict=True) if part == k] for k in range(parts.count)
-        )
-        return scale * max(form.total_variance(some) for some in each)
+        return scale * float(self.parts.sums(total_variances(form, products)).max())
 
     def _value(self, strategy: Strategy) -> float:
         if not self._measurable(strategy):

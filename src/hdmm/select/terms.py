@@ -20,10 +20,25 @@ import numpy as np
 from hdmm.describe.predicates import PredicateSet, Total
 from hdmm.describe.product import Product
 from hdmm.describe.workload import Workload
-from hdmm.matrix import Array, Dense, Matrix, exchangeable, gram_inverse, scaled, summed, total, trace, trace_product
+from hdmm.matrix import (
+    Array,
+    Dense,
+    Matrix,
+    exchangeable,
+    gram_inverse,
+    scaled,
+    summed,
+    to_dense,
+    total,
+    trace,
+    trace_product,
+)
+from hdmm.matrix.matrix import frozen
 from hdmm.select.parts import Parts, sharpened
 from hdmm.strategy.mixture import single_factors, tabulate
 
+_FEW = 16  # terms that are never written out
+_MOST_WRITTEN = 4096  # values of an attribute whose grams are added up: 128 MiB
 _SAME = 1e-12  # relative to n·tr V: V is a multiple of 11ᵀ if 1ᵀV1 falls short of n·tr V by less
 
 
@@ -83,6 +98,13 @@ class Terms:
         """The size of each attribute in `axes`."""
         return tuple(each[0].shape[0] for each in self.grams)
 
+    @property
+    def active(self) -> Array:
+        """Whether each term asks for more than the total of each attribute. O(k·d), and the traces of the grams."""
+        tables = [np.array([not is_total(V) for V in each]) for each in self.grams]
+        found = [table[self.choices[:, i]] for i, table in enumerate(tables)]
+        return np.stack(found, axis=1) if found else np.zeros((len(self.choices), 0), dtype=bool)
+
     def traces(self, i: int, A: Matrix) -> Array:
         """τ_iv = tr((AᵀA)⁻¹V_iv) of the distinct grams of attribute i under the factor A."""
         H = gram_inverse(A)
@@ -114,8 +136,7 @@ class Terms:
 
     def surrogate(self, i: int, taus: Sequence[Array]) -> Matrix:
         """V̂_i = Σ_v ∂f/∂τ_iv V_iv, implicit: tr(H_i V̂_i) = f (equation 6 of the paper)."""
-        weights = self.partials(taus)[i]
-        return summed(scaled(float(w), V) for w, V in zip(weights, self.grams[i], strict=True))
+        return mixed(self.partials(taus)[i].tolist(), self.grams[i])
 
     def separated(self) -> tuple[list[int], list[int]]:
         """(attributes on which all products have the same gram, the others); the former can be solved separately."""
@@ -211,6 +232,29 @@ class Terms:
         if not self.axes:
             return np.ones((len(self.coefficients), 1))
         return np.stack([tau[self.choices[:, i]] for i, tau in enumerate(taus)], axis=1)
+
+
+def mixed(weights: Sequence[float], grams: Sequence[Matrix]) -> Matrix:
+    """Σ w·V; written out if there are many terms, more than values, because every product goes through all of them.
+
+    >>> from hdmm.matrix import Eye, Ones
+    >>> mixed([2.0, 0.0], [Eye(3), Ones(3, 3)])
+    Scaled(c=2.0, inner=Eye(n=3))
+    """
+    n = grams[0].shape[0]
+    if not len(grams) > max(n, _FEW) or n > _MOST_WRITTEN:
+        return summed(scaled(w, V) for w, V in zip(weights, grams, strict=True))
+    array = np.zeros((n, n))
+    for w, V in zip(weights, grams, strict=True):
+        if w:
+            array += w * to_dense(V)
+    return Dense(frozen(array))
+
+
+def beyond_total(weights: Array, grams: Sequence[Matrix]) -> Matrix:
+    """Σ w·V over the grams that ask for more than the total."""
+    kept = [v for v, V in enumerate(grams) if not is_total(V)]
+    return mixed(weights[kept].tolist(), [grams[v] for v in kept])
 
 
 def is_total(V: Matrix) -> bool:

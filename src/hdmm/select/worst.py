@@ -64,6 +64,8 @@ def rounds(
     ratios (worst_optimum.py), and the strategy by one step only, so that neither runs ahead of the other. Under Laplace
     noise a round that gains nothing is taken back, and the next one has half its stride.
     """
+    if search.late:  # ranking queries takes as long as the time that is kept for the result
+        return start
     convex, weights = problem.noise.convex, RowWeights.even(problem)
     strategy = best = start
     least, stalled, count = problem.value(start), 0, 0
@@ -130,7 +132,8 @@ def _descended(operator: OperatorRun, problem: Problem, search: Search) -> Strat
         drawn = (_redrawn(summed, search.rng) for _ in range(_DRAWS))
         tried = [best, *(refined(problem, each, search.silent(), steps=_STEPS) for each in drawn)]
         best = min(tried, key=problem.error)
-    return min(_weighed(best, problem, search), summed, key=problem.value)
+    found = _weighed(best, problem, search)
+    return min(found, summed, key=problem.error if search.late else problem.value)
 
 
 def _weighed(start: Strategy, problem: Problem, search: Search) -> Strategy:

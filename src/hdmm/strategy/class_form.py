@@ -28,13 +28,14 @@ from hdmm.strategy.axis import SUPPORT_TOLERANCE, Axis, axis_beside_total, axis_
 from hdmm.strategy.axis_groups import AxisGroups, Tabulated
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.class_inverse import Boxes, Coupled, Inverse, Pairs, Scalars
-from hdmm.strategy.form import Form, NoClosedFormError, constant_variances
+from hdmm.strategy.form import Form, NoClosedFormError, constant_variances, total_variances
 from hdmm.strategy.grid import Grid
 from hdmm.strategy.mixture import SLAB_CELLS, Mixture, tabulated
 
 MOST_WRITTEN = 4096  # cells of a dense AᵀA: 128 MiB and an eigendecomposition of seconds
 _KEPT = 1 << 16  # numbers of a table that is kept for the next product
 _MANY = 256  # products from which on constant variances are quicker together
+_MOST_REACH = 1 << 24  # classes that products or blocks reach, repeats counted, for their totals to be found together
 _TOTAL = Total()
 
 AxisRule: TypeAlias = Callable[[tuple[Matrix, ...]], Axis | None]
@@ -160,17 +161,19 @@ class ClassForm(Form):
         choices, sets = tabulated(grouped, len(self.shape))
         grams = [[p.gram(n) for p in each] for each, n in zip(sets, self.shape, strict=True)]
         squares = np.array([product.weight for product in grouped]) ** 2
-        tables = self._traces(grams)
+        tables = self.traces(grams)
         total = self._summed(squares, choices, grams, tables)
         if math.isinf(total):
             return total
+        if all(axis.rounding == SUPPORT_TOLERANCE for axis in self.axes):
+            return total
         # What may be rounding does not decide support; but where it is measured, it counts (SF1's fourth digit).
-        fuller = self._traces(grams, fully=True)
+        fuller = self.traces(grams, fully=True)
         if all(map(np.array_equal, tables, fuller)):
             return total
         return self._summed(squares, choices, grams, fuller, supported=True)
 
-    def _traces(self, grams: Sequence[Sequence[Matrix]], *, fully: bool = False) -> tuple[Array, ...]:
+    def traces(self, grams: Sequence[Sequence[Matrix]], *, fully: bool = False) -> tuple[Array, ...]:
         """tr(V Z_c) by class and kind of predicates, for each attribute; 1 for one that is free."""
         return tuple(
             np.ones((1, len(each)))
@@ -316,6 +319,20 @@ class ClassForm(Form):
         return {}
 
 
+@total_variances.register
+def _(form: ClassForm, products: Sequence[Product]) -> Array:
+    plain = form.groups.trivial and not form.free and not any(product.joint for product in products)
+    if plain and form.lam.is_binary and form.lam.reach <= _MOST_REACH:
+        choices, sets = tabulated(products, len(form.shape))
+        grams = [[p.gram(n) for p in each] for each, n in zip(sets, form.shape, strict=True)]
+        asked, fuller = (Mixture(np.ones(len(products)), choices, form.traces(grams, fully=f)) for f in (False, True))
+        if fuller.reach <= _MOST_REACH:
+            totals = np.where(form.lam.missing(asked), np.inf, form.lam.quotients(fuller))
+            squares = np.array([product.weight for product in products]) ** 2
+            return np.multiply(squares, totals, out=np.zeros(len(totals)), where=squares > 0)
+    return np.array([form.total_variance([product]) for product in products])
+
+
 @constant_variances.register
 def _(form: ClassForm, products: Sequence[Product]) -> Array:
     found = np.full(len(products), np.nan)
@@ -331,9 +348,7 @@ def _(form: ClassForm, products: Sequence[Product]) -> Array:
         np.stack([np.zeros(len(axis.delta)) if row is None else row for row in each], axis=1)
         for axis, each in zip(form.axes, kinds, strict=True)
     ]
-    listed = Mixture(np.ones(int(constant.sum())), choices[constant], tuple(tables)).listed
-    lam = form.lam.sparse.at(listed.keys)
-    found[constant] = listed.against(np.divide(1.0, lam, out=np.zeros(len(lam)), where=lam > 0), int(constant.sum()))
+    found[constant] = form.lam.quotients(Mixture(np.ones(int(constant.sum())), choices[constant], tuple(tables)))
     return found
 
 

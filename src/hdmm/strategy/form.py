@@ -74,6 +74,12 @@ def constant_variances(form: Form, products: Sequence[Product]) -> Array:
     return np.full(len(products), np.nan)
 
 
+@singledispatch
+def total_variances(form: Form, products: Sequence[Product]) -> Array:
+    """The `total_variance` of each product by itself, of many in a few array operations where there are two classes."""
+    return np.array([form.total_variance([product]) for product in products])
+
+
 @final
 @dataclass(frozen=True, eq=False)
 class Direct(Form):

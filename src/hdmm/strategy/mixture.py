@@ -27,7 +27,7 @@ T = TypeVar("T")
 SLAB_CELLS = 1 << 22  # cells written out at once (32 MiB); more are processed in slabs of that size
 _MAX_DENSE = 1 << 24  # two-class forms with more cells are summed over subsets instead
 _MAX_WALK = 1 << 34  # cells walked in slabs: minutes
-_PER_SUBSET = 64  # cells that take as long as one subset of the sparse form
+PER_SUBSET = 64  # steps over all cells that take as long as one subset of the sparse form
 _MAX_SUBSETS = 1 << 26  # subsets written out by the sparse form (1 GiB with their keys)
 
 
@@ -94,6 +94,19 @@ class Mixture:
             for start in range(0, len(axes[split - 1]), step):
                 yield [*fixed, axes[split - 1][start : start + step], *axes[split:]]
 
+    @property
+    def _by_axis(self) -> bool:
+        """Whether the values over all cells are computed one axis at a time."""
+        factors = math.prod(table.shape[1] for table in self.tables)
+        return factors <= min(max(len(self.coefficients) * self.cells, 1 << 12), _MAX_SUBSETS)
+
+    @property
+    def steps(self) -> int:
+        """How many steps, about, the values over all cells take."""
+        if not self._by_axis:
+            return len(self.coefficients) * self.cells
+        return max(math.prod(table.shape[1] for table in self.tables), self.cells)
+
     def values(self) -> Array:
         """The vector over all cells; the first attribute varies slowest.
 
@@ -101,7 +114,7 @@ class Mixture:
         superset sum if there are two of each; or product by product in O(k·cells), whichever costs less.
         """
         widths = [table.shape[1] for table in self.tables]
-        if math.prod(widths) <= min(max(len(self.coefficients) * self.cells, 1 << 12), _MAX_SUBSETS):
+        if self._by_axis:
             code = np.zeros(len(self.choices), dtype=np.int64)
             for i, width in enumerate(widths):
                 code = code * width + self.choices[:, i] if width > 1 else code
@@ -165,6 +178,15 @@ class Mixture:
             values += found
         unique, inverse = Subsets(d, np.concatenate(cells, axis=1)).distinct()
         return ListedTerms(unique, np.concatenate(rows), inverse, np.concatenate(values))
+
+    def quotients(self, t: Mixture) -> Array:
+        """Σ_cells t_k/λ for each term k of t alone, where this is λ > 0; of two classes at most. O(reach)."""
+        lam = self.sparse.at(t.listed.keys)
+        return t.listed.against(np.divide(1.0, lam, out=np.zeros(len(lam)), where=lam > 0), len(t.choices))
+
+    def missing(self, t: Mixture) -> Array:
+        """Whether a cell of each term of t is not measured at all (λ = 0 < t)."""
+        return t.listed.against(np.where(self.sparse.at(t.listed.keys) > 0, 0.0, 1.0), len(t.choices)) > 0
 
     def _along(self, rows: Array, axes: Array) -> tuple[Array, Array]:
         """What terms have of the first and of the second class of some attributes each: arrays shaped as `axes`."""
@@ -295,7 +317,7 @@ def box_keys(boxes: Mapping[int, Array], d: int) -> Subsets:
 
 def quotient_sum(t: Mixture, lam: Mixture, *, supported: bool = False) -> float:
     """Σ_cells t/λ; infinite where a cell of t is not measured at all (λ = 0 < t), unless t is known to be supported."""
-    fewer = lam.is_binary and max(t.reach, lam.reach) * _PER_SUBSET < lam.cells
+    fewer = lam.is_binary and max(t.reach, lam.reach) * PER_SUBSET < max(t.steps, lam.steps)
     if not fewer and (lam.cells <= _MAX_DENSE or not lam.is_binary):
         boxes = ((t.restricted(box).values(), lam.restricted(box).values()) for box in lam.slabs())
         return math.fsum(_quotients(*each, supported=supported) for each in boxes)

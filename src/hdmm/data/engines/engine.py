@@ -41,6 +41,11 @@ else:
     ibis, pd = Lazy("ibis"), Lazy("pandas")
     dt, ops = Lazy("ibis.expr.datatypes"), Lazy("ibis.expr.operations")
 
+_OTHER_TIMES = (
+    "A pandas frame within the Ibis table has a column of type {}. Whether Ibis can convert it to microseconds depends "
+    "on its values. Give the frame itself, or convert the column (astype('datetime64[us]')) before Ibis gets it."
+)
+
 Backend: TypeAlias = Any  # of Ibis, which does not say what it is
 
 FETCHED_AT_ONCE = 2**16  # rows; with the longest texts, a quarter of a gigabyte per column
@@ -157,8 +162,10 @@ class Engine(ABC):
             if self.chooses_here and asked.id is not None:
                 groupings = [finest(groupings)]
             found = [GroupCounts(asked.domain, axes) for axes in asked.chosen_groupings(groupings, rows)]
-            queries = len(parts) * len(found)  # a single one may take long, but leaves an empty line in a notebook
-            with shown_steps("Counting in the database", queries, long=queries > 1 or not in_notebook()) as step:
+            # A line in a notebook is left empty, and the number of rows, which decides how many queries there are, may
+            # not decide whether one is there (security O3). A single query may take long, but is not worth a line.
+            shown = len(groupings) > 1 or asked.id is not None or not in_notebook()
+            with shown_steps("Counting in the database", len(parts) * len(found), long=shown) as step:
                 for people, groups in itertools.product(parts, found):
                     by = asked.parts_of(groups.axes)
                     for each, counts in self.counted(table, asked, by, people):
@@ -192,12 +199,16 @@ def as_integers(column: Any) -> Codes:
 def kinds_of(table: ibis.Table) -> dict[str, ColumnKind]:
     """The types of the columns as Ibis has them.
 
-    Of a pandas frame in memory, Ibis takes the type of a column of objects from its values: it says nothing.
+    Of a pandas frame in memory, Ibis takes the type of a column of objects from its values: it says nothing. All
+    times are converted to microseconds there, which fails on some: a frame that has others is refused.
     """
     found = {name: kind_of(kind) for name, kind in table.schema().items()}
     held: list[Any] = [getattr(each, "data", None) for each in table.op().find(ops.InMemoryTable)]
     frames = [data.obj for data in held if hasattr(data, "obj")]
     types = [kind for frame in frames if loaded("pandas") and isinstance(frame, pd.DataFrame) for kind in frame.dtypes]
+    for kind in types:
+        if str(kind).startswith(("datetime64[", "timedelta64[")) and "[us" not in str(kind):
+            raise DataError(_OTHER_TIMES.format(kind))
     untyped = np.dtype(object)
     if not any(kind == untyped for kind in types):
         return found

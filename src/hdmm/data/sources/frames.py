@@ -9,6 +9,7 @@ of which Arrow infers the types from the first rows, are refused (security I6), 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,6 +45,8 @@ else:
     ds, pa_fs = Lazy("pyarrow.dataset"), Lazy("pyarrow.fs")
 
 _INT128_DIGITS = 39
+_SCAN = re.compile(r"(\w+) SCAN\b")  # in a plan of polars
+_TYPED_FILES = ("Parquet", "Ipc")
 _CODED = (
     "is of type {} in a Parquet file of the dataset, and whether Arrow can read that depends on its values. Give the "
     "path of the folder instead of a dataset."
@@ -70,11 +73,22 @@ class PandasFrame(Source):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class PolarsFrame(Source):
-    """A polars DataFrame or LazyFrame; a LazyFrame computes only the columns asked for."""
+    """A polars DataFrame or LazyFrame; a LazyFrame computes only the columns asked for.
+
+    A LazyFrame that reads text takes the types of columns from the first rows, and fails on a later row that does not
+    fit: one row would decide (security I1, I6). So it may read Parquet and Arrow's own files alone.
+    """
 
     frame: pl.DataFrame | pl.LazyFrame
 
     def columns(self) -> dict[str, ColumnKind]:
+        if isinstance(self.frame, pl.LazyFrame):
+            scans = _SCAN.findall(self.frame.explain(optimized=False))
+            if others := sorted(set(scans).difference(_TYPED_FILES)):
+                raise DataError(
+                    f"The lazy frame reads files that may not declare types ({', '.join(others)}), and fails on a row "
+                    "that does not fit the first ones. Give the path of the file, or collect the frame."
+                )
         return {name: _type_of_polars(kind) for name, kind in self.frame.lazy().collect_schema().items()}
 
     def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
