@@ -66,6 +66,10 @@ class DataPart(StrictRecord, frozen=True, kw_only=True):
         Literal["add-remove", "replace"],
         about("What is hidden: that someone is in the data, or which of several records is theirs."),
     ] = "add-remove"
+    where: Annotated[
+        Text | None,
+        about("Which rows are counted: a condition on columns of the source, such as \"month = '2026-01'\"."),
+    ] = None
     columns: Annotated[dict[str, Text], about("The column of an attribute if it has another name.")] = field(
         default_factory=dict[str, str]
     )

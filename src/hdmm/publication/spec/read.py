@@ -23,6 +23,7 @@ from hdmm.publication.spec.keys import DataPart, LedgerKeys, PrivacyKeys, SpecFi
 from hdmm.publication.spec.model import LedgerPart, Spec
 from hdmm.publication.spec.public_csv import known_tables, read_lookup
 from hdmm.publication.spec.tables import table_queries
+from hdmm.sql.row_filter import row_filter
 
 
 def load_spec(
@@ -123,6 +124,9 @@ def _check_data(document: Document, data: DataPart) -> None:
         raise document.error(
             ("data", "id"), "This key needs max_rows_per_id, the most rows of one person that are counted. Add it."
         )
+    if data.where is not None:
+        with document.locating("data", "where"):
+            row_filter(data.where)
     name = data.dataset
     if not name.isprintable() or name != unicodedata.normalize("NFC", name.strip()) or len(name) > 500:
         raise document.error(
