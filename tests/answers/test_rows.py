@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -30,14 +31,22 @@ from hdmm.answers.rows import INSIDE, SyntheticRows
 from hdmm.measure.measure import measure
 from hdmm.measure.release import Release
 from hdmm.privacy.guarantee import Privacy
+from tests.support.chance import settled
 from tests.support.families import FAMILIES, marginals
 
-rng = np.random.default_rng(12)
 TWO = PureDP(2)
 INFERRED = [name for name, strategy in FAMILIES.items() if strategy.inference != "none"]
 TRACTS = Labels(["T1", "T2", "T3", "T4"], levels={"county": ["Kent", "Essex", "Kent", "Essex"]})
 TOWN = Domain({"sex": ["M", "F"], "tract": TRACTS, "age": Bins([0, 18, 30, 65, 100]), "job": ["none", "a", "b"]})
-PEOPLE = rng.integers(0, 60, size=TOWN.shape)
+PEOPLE = np.random.default_rng(12).integers(0, 60, size=TOWN.shape)
+THREE_HUNDRED = np.random.default_rng(13).multinomial(300, np.full(TOWN.size, 1 / TOWN.size)).reshape(TOWN.shape)
+
+
+@pytest.fixture(autouse=True)
+def same_noise() -> Iterator[None]:
+    """How near rows are to noisy answers has no known bound: 1 release in 80 was further than 2 deviations."""
+    with settled("rows"):
+        yield
 
 
 def released(domain: Domain, x: np.ndarray, privacy: Privacy = TWO, k: int = 2) -> Release:
@@ -66,7 +75,7 @@ def marginal(x: np.ndarray, domain: Domain, *names: str) -> np.ndarray:
 @pytest.mark.parametrize("name", INFERRED)
 def test_every_family_of_strategies_gives_rows_near_what_it_measured(name: str) -> None:
     strategy = FAMILIES[name]
-    x = rng.integers(20, 90, size=strategy.domain.shape)
+    x = np.random.default_rng(14).integers(20, 90, size=strategy.domain.shape)
     release = measure(strategy, from_array(strategy.domain, x), PureDP(5), ledger=None)
     if name == "the total":
         with pytest.raises(StrategyError, match="nothing about any attribute"):
@@ -108,7 +117,7 @@ def test_known_counts_hold_exactly() -> None:
         Known(TOWN, ["tract"], [100, 150, 30, 20]),
         Known(TOWN, ["sex", "job"], [[100, 30, 10], [50, 60, 50]]),
     ]
-    x = rng.multinomial(300, np.full(TOWN.size, 1 / TOWN.size)).reshape(TOWN.shape)
+    x = THREE_HUNDRED
     for known in itertools.permutations(given):
         rows = released(TOWN, x).informed(known).rows()
         assert len(rows) == 300
@@ -120,7 +129,7 @@ def test_known_counts_hold_exactly() -> None:
 
 def test_known_counts_hold_in_proportion_for_another_number() -> None:
     known = Known(TOWN, ["tract"], [100, 150, 30, 20])
-    x = rng.multinomial(300, np.full(TOWN.size, 1 / TOWN.size)).reshape(TOWN.shape)
+    x = THREE_HUNDRED
     assert np.array_equal(counts(released(TOWN, x).informed(known).rows(30), "tract"), [10, 15, 3, 2])
 
 
@@ -155,7 +164,7 @@ def test_impossible_rows_do_not_occur_beside_known_counts() -> None:
 
 def test_what_contradicts_known_counts_is_refused() -> None:
     known = Known(TOWN, ["sex"], [10, 10])
-    x = rng.multinomial(20, np.full(TOWN.size, 1 / TOWN.size)).reshape(TOWN.shape)
+    x = np.random.default_rng(14).multinomial(20, np.full(TOWN.size, 1 / TOWN.size)).reshape(TOWN.shape)
     with pytest.raises(StrategyError, match="possible"):
         released(TOWN, x).informed(known).rows(impossible=["sex = 'M'"])
     with pytest.raises(WorkloadError, match="no cell"):
@@ -173,7 +182,7 @@ def test_columns_have_the_types_of_their_values() -> None:
             "sex": Labels(["M", "=F"], outside="other"),
         }
     )
-    release = released(domain, rng.integers(0, 3, size=domain.shape), PureDP(20))
+    release = released(domain, np.random.default_rng(14).integers(0, 3, size=domain.shape), PureDP(20))
     table = release.rows(400).to_arrow()
     kinds = [str(field.type) for field in table.schema]
     text = "dictionary<values=string, indices=int32, ordered=0>"
@@ -200,7 +209,7 @@ def test_numbers_inside_bins_are_in_the_bins_of_their_rows(town: Release) -> Non
 
 def test_merged_attributes_are_columns_of_their_own() -> None:
     domain = TOWN.merge(["sex", "job"], name="both")
-    x = rng.integers(0, 30, size=domain.shape)
+    x = np.random.default_rng(14).integers(0, 30, size=domain.shape)
     rows = released(domain, x).rows()
     assert rows.to_arrow().column_names == ["sex", "job", "tract", "county", "age"]
     pairs = rows.to_pandas().groupby(["sex", "job"], observed=False).size().to_numpy()
@@ -263,7 +272,12 @@ def test_fitted_answers_are_not_negative_agree_and_say_what_is_model_only() -> N
 def test_every_form_has_fitted_answers_with_the_margins_of_what_was_measured(name: str) -> None:
     strategy = FAMILIES[name]
     domain = strategy.domain
-    release = measure(strategy, from_array(domain, rng.integers(20, 90, size=domain.shape)), PureDP(5), ledger=None)
+    release = measure(
+        strategy,
+        from_array(domain, np.random.default_rng(14).integers(20, 90, size=domain.shape)),
+        PureDP(5),
+        ledger=None,
+    )
     workload = Workload.marginals(domain, k=1)
     fitted = release.answer(workload, fitted=True)
     assert (fitted.values >= 0).all()
@@ -288,7 +302,7 @@ def test_fitted_answers_keep_known_counts(town: Release) -> None:
 def test_where_noise_is_little_whole_numbers_are_the_rows() -> None:
     """A mixture of products cannot say everything: where it does not fit, rows are the cells of whole numbers."""
     domain = Domain({"x": 30, "y": 30})
-    x = rng.integers(0, 2000, size=domain.shape)
+    x = np.random.default_rng(14).integers(0, 2000, size=domain.shape)
     release = measure(Strategy.identity(domain), from_array(domain, x), PureDP(50), ledger=None)
     rows = release.rows()
     assert np.abs(counts(rows, "x", "y") - x).max() <= 2

@@ -348,6 +348,7 @@ def test_hdmm_budget_shows_squares_and_what_they_guarantee(tmp_path: Path) -> No
     (found,) = budgets_in(ledger.path)
     assert "μ² = 0.75 left of μ² = 1; μ² = 0.25 spent." in found.summary
     assert "All debits together have ε = " in found.summary
+    assert "The cap has ε = " in found.summary
 
 
 @pytest.mark.parametrize("square", [Fraction(1, 4), Fraction(1, 9), Fraction(2, 100), Fraction(1, UNITS)])

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from hdmm import ZCDP, ApproxDP, Domain, Ledger, LedgerError, PureDP, Strategy, Unit, from_array
+from hdmm.base.numbers import up
 from hdmm.measure.measure import measure
 from hdmm.privacy import ledger as ledger_module
 from hdmm.privacy.conversion import epsilon_up
@@ -90,4 +91,7 @@ def test_hdmm_budget_says_what_all_debits_guarantee(tmp_path: Path) -> None:
     ledger = opened(tmp_path)
     assert "together" not in budgets_in(ledger.path)[0].summary
     ledger.debit(ZCDP(RHO), "gaussian", gaussian=True)
-    assert "All debits together have ε = 0.769 at δ = 10⁻⁹." in budgets_in(ledger.path)[0].summary
+    summary = budgets_in(ledger.path)[0].summary
+    assert "All debits together have ε = 0.769 at δ = 10⁻⁹." in summary
+    cap = up(float(epsilon_up(Fraction(9), Fraction(1, 10**9))), 3)  # its ρ may be of anything
+    assert f"The cap has ε = {cap} at δ = 10⁻⁹." in summary

@@ -40,6 +40,10 @@ def test_known_counts_are_published_as_they_are_and_marked(tmp_path: Path, monke
     assert stated["published_without_noise"] == [{"attributes": ["sex"], "rows": sum(counts.values())}]
     page = (tmp_path / "out" / "report.html").read_text()
     assert "Published without noise:</strong> counts by sex" in page
+    openpyxl = pytest.importorskip("openpyxl", reason="pip install 'hdmm[xlsx]' has openpyxl")
+    assert run(["report", "people.toml", "--xlsx", "--quiet"]) == 0
+    guide = openpyxl.load_workbook(tmp_path / "out" / "report.xlsx")["How to read"]
+    assert ("Without noise", "Counts by sex, and all that follows from them alone.") in guide.values
     table = pq.read_table(tmp_path / "out" / "tables" / "P12.parquet").to_pylist()
     for sex, count in counts.items():
         assert sum(row["estimate"] for row in table if row["sex"] == sex) == pytest.approx(count, abs=1e-6)

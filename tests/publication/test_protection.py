@@ -178,3 +178,19 @@ def test_who_plans_and_spends_is_told_the_epsilon(
     assert [each["epsilon"] for each in facts["protection"]["epsilon_at"]] == [epsilon for epsilon, _ in least.pairs]
     assert facts["budgets"][2]["epsilon"] == pytest.approx(1 if pure else 6.174, abs=1e-3)
     assert facts["other_noise"][-1]["epsilon"] > 0
+
+
+def test_readers_of_a_publication_are_told_the_epsilon(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = SPEC.replace('epsilon = "0.5"', 'rho = "0.5"').replace('{ epsilon = "4" }', '{ rho = "2" }')
+    folder = publish(spec := load_spec(prepared(tmp_path, text)), planned(spec)).folder
+    said = "zero-concentrated differential privacy; ε = 6.18 at δ = 10⁻⁹"
+    assert (folder / "report.html").read_text().count(said) == 2  # at the top, and under Method
+    assert said in json.loads((folder / "datapackage.json").read_text())["description"]
+    assert run(["show", str(folder)]) == 0
+    assert said in capsys.readouterr().out
+    openpyxl = pytest.importorskip("openpyxl", reason="pip install 'hdmm[xlsx]' has openpyxl")
+    assert run(["report", str(tmp_path / "people.toml"), "--xlsx", "--quiet"]) == 0
+    guide = openpyxl.load_workbook(folder / "report.xlsx")["How to read"]
+    assert said in next(row[1].value for row in guide.iter_rows() if row[0].value == "Protection")
+    early = Report("t", "d", "2026", ZCDP("0.5"), Unit(), None, 0.95, (), Strategy.identity(spec.domain), "Identity")
+    assert "ε = 6.48 at δ = 10⁻⁹" in early.guarantee  # of discrete noise no more is known than its ρ

@@ -1,7 +1,7 @@
 """The whole of `plan.measure` before an independent referee (N8; docs/trust/security.md): published black-box testers.
 
 Each test draws outputs on two neighbouring tables and gives them to the testers of tests/referee, which know nothing
-about the mechanism. A correct library fails one audit with probability 3e-6 at most: three testers at α = 1e-6. The
+about the mechanism. A correct library fails one audit with probability 6e-7 at most: three testers at α = 2e-7. The
 planted faults go through the same audit; `test_the_power_is_as_stated` computes how probable it is that each is
 caught.
 """
@@ -33,7 +33,7 @@ from tests.support.planted import (
 COPIES = 1 << 20
 CALLS = 1800
 FEW_COPIES, FEW_CALLS, FEW = 1 << 17, 80, 8  # of the short audit: 80 releases of 8 copies each
-LOUD = 7.5  # an echo of 2²⁰ copies of 6 numbers is louder with probability 1e-6
+LOUD = 8  # an echo of 2²⁰ copies of 6 numbers is louder with probability 1e-8
 
 PURE, RHO, APPROX = PureDP(2), ZCDP(2), ApproxDP(2, "0.01")
 PRIVACIES = [PURE, RHO, APPROX]

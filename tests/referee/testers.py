@@ -23,7 +23,7 @@ from scipy.stats import beta
 from tests.referee.claims import Claim, Floats
 from tests.referee.events import Event, Family, Score, classifier_scores, families, histogram_scores
 
-ALPHA = 1e-6  # of one tester to accuse a mechanism that keeps its claim
+ALPHA = 2e-7  # of one tester to accuse a mechanism that keeps its claim
 MOST_LEARNED = 1 << 16
 
 

@@ -1,6 +1,16 @@
-"""How far draws may be from what is expected, so that a test fails by accident with a chance of at most 1e-7."""
+"""How far draws may be from what is expected, so that a test fails by accident with a chance of at most 1e-7.
+
+Where no such bound is known, as of what an iteration finds in noise, `settled` draws the same noise at every run.
+"""
 
 from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import shake_256
+from itertools import count
+from unittest.mock import patch
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +20,14 @@ from hdmm import Answers
 from hdmm.answers.margins import half_width
 
 _CHANCE = 1e-7
+
+
+@contextmanager
+def settled(salt: str) -> Iterator[None]:
+    """The operating system's random bytes replaced by fixed ones, which differ from call to call."""
+    calls = count()
+    with patch.object(os, "urandom", lambda size: shake_256(f"{salt} {next(calls)}".encode()).digest(size)):
+        yield
 
 
 def fewest(trials: int, chance: float, among: int = 1) -> int:

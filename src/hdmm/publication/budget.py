@@ -56,17 +56,32 @@ class Budget:
         """What is spent and left, in words."""
         cap, spent, left = map(self.shown, (self.cap, self.spent, self.remaining))
         hidden = "" if self.unit is None else f" The amounts hide {shown_unit(self.unit)}."
-        return f"Dataset {self.dataset!r}: {left} left of {cap}; {spent} spent.{self._together}{hidden}"
+        return f"Dataset {self.dataset!r}: {left} left of {cap}; {spent} spent.{self._in_epsilon}{hidden}"
 
     @property
-    def _together(self) -> str:
-        """What all debits of an account in ρ or μ² guarantee, as ε with δ."""
-        if self.parameter == "epsilon" or self.spent == 0:
+    def cap_in_epsilon(self) -> str | None:
+        """The ε at δ = 10⁻⁹ that all releases have that the cap allows; None of a cap in ε."""
+        match self.parameter:
+            case "epsilon":
+                return None
+            case "rho":
+                everything = Spending(zcdp=self.cap)  # of whatever kinds
+            case "mu_squared":
+                everything = Spending(gaussian=self.cap / 2)
+        return up(float(everything.epsilon_at(DELTA)), 3)
+
+    @property
+    def _in_epsilon(self) -> str:
+        """What the cap of an account in ρ or μ² guarantees, and what all debits do, as ε with δ."""
+        if self.cap_in_epsilon is None:
             return ""
+        cap = f" The cap has ε = {self.cap_in_epsilon} at δ = 10⁻⁹."
+        if self.spent == 0:
+            return cap
         epsilon = up(float(self.spending.epsilon_at(DELTA)), 3)
         return (
-            f" All debits together have ε = {epsilon} at δ = 10⁻⁹. (If results decided how much was spent later, only "
-            "the cap is guaranteed.)"
+            f"{cap} All debits together have ε = {epsilon} at δ = 10⁻⁹. (If results decided how much was spent later, "
+            "only the cap is guaranteed.)"
         )
 
     @property

@@ -21,7 +21,7 @@ from hdmm.measure.chunked_release import AnyRelease
 from hdmm.privacy.guarantee import Privacy
 from hdmm.publication.answered import measured_at, reliability_of
 from hdmm.publication.files import file_paths
-from hdmm.publication.protection import Protection
+from hdmm.publication.protection import Protection, in_full
 from hdmm.publication.report.contents import counted_rows
 from hdmm.publication.spec import Spec
 
@@ -139,6 +139,7 @@ def data_package(spec: Spec, release: AnyRelease, resources: Sequence[Json]) -> 
         "profile": "data-package",
         "title": spec.title,
         "created": measured_at(release),
-        "description": f"{release.privacy}, hiding {release.unit}. {rows_meaning(spec)} {COUNTS[spec.output.counts]}",
+        "description": f"{in_full(release.privacy, gaussian=release.exact_gaussian)}, hiding {release.unit}. "
+        f"{rows_meaning(spec)} {COUNTS[spec.output.counts]}",
         "resources": list(resources),
     }

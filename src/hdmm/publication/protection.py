@@ -64,25 +64,26 @@ class Protection:
         return 1.0 - false_alarms if self.mu is None else float(ndtr(-ndtri(false_alarms) - self.mu))
 
 
-def epsilon_at_delta(privacy: Privacy) -> float:
-    """The least ε at δ = 10⁻⁹ of a release that is made now, rounded up; of pure privacy, its own.
+def epsilon_at_delta(privacy: Privacy, *, gaussian: bool = True) -> float:
+    """The least ε at δ = 10⁻⁹, rounded up; of pure privacy, its own. Releases that are made now have Gaussian noise.
 
     >>> from hdmm import ZCDP
     >>> round(epsilon_at_delta(ZCDP("0.5")), 3), epsilon_at_delta(PureDP(2))
     (6.174, 2.0)
     """
-    return _up(privacy.epsilon if isinstance(privacy, PureDP) else least_epsilon(privacy, DELTA, gaussian=True))
+    return _up(privacy.epsilon if isinstance(privacy, PureDP) else least_epsilon(privacy, DELTA, gaussian=gaussian))
 
 
-def in_epsilon(privacy: Privacy) -> str:
+def in_epsilon(privacy: Privacy, *, gaussian: bool = True) -> str:
     """The ε at δ = 10⁻⁹ of a guarantee that does not state one, in words; else nothing.
 
     >>> from hdmm import ZCDP
-    >>> in_epsilon(ZCDP("0.5")), in_epsilon(PureDP(1))
-    ('ε = 6.18 at δ = 10⁻⁹', '')
+    >>> in_epsilon(ZCDP("0.5")), in_epsilon(ZCDP("0.5"), gaussian=False), in_epsilon(PureDP(1))
+    ('ε = 6.18 at δ = 10⁻⁹', 'ε = 6.48 at δ = 10⁻⁹', '')
     """
-    stated = isinstance(privacy, PureDP | ApproxDP)
-    return "" if stated else f"ε = {shown_up(epsilon_at_delta(privacy))} at δ = 10⁻⁹"
+    if isinstance(privacy, PureDP | ApproxDP):
+        return ""
+    return f"ε = {shown_up(epsilon_at_delta(privacy, gaussian=gaussian))} at δ = 10⁻⁹"
 
 
 def stated(privacy: Privacy) -> str:
@@ -96,14 +97,14 @@ def stated(privacy: Privacy) -> str:
     return f"{short_name(privacy)} ({meaning})" if meaning else short_name(privacy)
 
 
-def in_full(privacy: Privacy) -> str:
+def in_full(privacy: Privacy, *, gaussian: bool = True) -> str:
     """The parameters, the kind of guarantee, and what they mean as ε where they do not state it.
 
     >>> from hdmm import ZCDP
     >>> in_full(ZCDP("0.5"))
     'ρ = 0.5 (zero-concentrated differential privacy; ε = 6.18 at δ = 10⁻⁹)'
     """
-    meaning = in_epsilon(privacy)
+    meaning = in_epsilon(privacy, gaussian=gaussian)
     return f"{str(privacy).removesuffix(')')}; {meaning})" if meaning else str(privacy)
 
 

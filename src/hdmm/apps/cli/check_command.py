@@ -150,7 +150,7 @@ def _uncounted(found: Look) -> list[str]:
         (found.without_id, "the id is missing"),
         (found.beyond, "their person has max_rows_per_id others"),
     ]
-    return [f"  {rows:,} are not: {why}" for rows, why in reasons if rows]
+    return [f"  {rows:,} {'is' if rows == 1 else 'are'} not: {why}" for rows, why in reasons if rows]
 
 
 def _facts(found: Look) -> dict[str, object]:

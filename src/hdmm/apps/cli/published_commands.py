@@ -18,6 +18,7 @@ from hdmm.base.hints import first_of
 from hdmm.base.numbers import many
 from hdmm.publication.files import RELIABILITY_COLUMNS, number_columns, write_csv
 from hdmm.publication.metadata import COUNTS
+from hdmm.publication.protection import in_full
 from hdmm.publication.publish import rewrite_report
 from hdmm.publication.published import (
     Difference,
@@ -60,7 +61,7 @@ def show(folder: Path, table: str | None, level: float | None, rows: int, as_csv
     """
     found = open_published(folder)
     if table is None:
-        out.say(f"{found.release.privacy}, hiding {found.release.unit}.")
+        out.say(f"{_guarantee(found)}.")
         out.say(f"Tables: {', '.join(found.tables) or 'none'}", f"Columns: {', '.join(found.columns)}")
         out.result({**_facts(found), "published": found.tables, "columns": found.columns})
         return
@@ -209,7 +210,12 @@ def diff(first: Path, second: Path, level: float | None, rows: int, out: Output)
 def _spent(published: Published) -> str:
     release = published.release
     paid = "" if release.receipt is None else f", record {release.receipt.sequence} of {release.receipt.dataset!r}"
-    return f"{published.folder}: {release.privacy}, hiding {release.unit}{paid}."
+    return f"{published.folder}: {_guarantee(published)}{paid}."
+
+
+def _guarantee(published: Published) -> str:
+    release = published.release
+    return f"{in_full(release.privacy, gaussian=release.exact_gaussian)}, hiding {release.unit}"
 
 
 def _relation(found: Difference) -> str:
@@ -246,7 +252,8 @@ def _say_tables(found: Difference, out: Output) -> None:
     ]
     out.table("Tables in both:", columns, rows)
     if without := sum(table.without_margin for table in found.tables):
-        out.say(f"{without:,} rows were not compared, because a number or its margin is not published.")
+        verb = "was" if without == 1 else "were"
+        out.say(f"{many(without, 'row')} {verb} not compared, because a number or its margin is not published.")
 
 
 def _say_differences(found: Difference, most: int, out: Output) -> None:

@@ -135,6 +135,7 @@ def budget_view(spec: Spec, account: Budget) -> dict[str, Json]:
     return {
         "ledger": str(spec.ledger.path),
         "cap": account.shown(account.cap),
+        "cap_in_epsilon": account.cap_in_epsilon,
         "spent": account.shown(account.spent),
         "left": account.shown(account.remaining),
         "share_spent": float(account.spent / account.cap),

@@ -18,7 +18,8 @@ from hdmm.describe.column import Column, columns
 from hdmm.describe.domain import Domain
 from hdmm.privacy.guarantee import Privacy, Unit
 from hdmm.privacy.ledger import Receipt
-from hdmm.publication.protection import Protection
+from hdmm.publication.protection import Protection, in_full
+from hdmm.strategy.informed import known_by
 from hdmm.strategy.strategy import Strategy
 
 _MOST_NAMED: Final = 20  # columns of the data
@@ -59,6 +60,16 @@ class Report:
                     'Answer without nonnegative=True, or give the report the kind "nonnegative" or "integers".'
                 )
             _check(table, self.level)
+
+    @property
+    def guarantee(self) -> str:
+        """What the release guarantees, as ε too."""
+        return in_full(self.privacy, gaussian=self.exact_gaussian)
+
+    @property
+    def known(self) -> list[str]:
+        """Of which rows counts were declared as public."""
+        return [f"by {known_by(product)}" if product.axes else "of all rows" for product in self.strategy.known]
 
     @property
     def protection(self) -> Protection:

@@ -48,7 +48,6 @@ from hdmm.publication.report.pictures import (
 )
 from hdmm.publication.report.plots import plots_of
 from hdmm.publication.report.rows_shown import cross_tab, grades, labels_of, readable, rows, total_of
-from hdmm.strategy.informed import known_by
 
 if TYPE_CHECKING:
     import jinja2
@@ -92,13 +91,12 @@ def render(report: Report) -> str:
     report = replace(report, tables=tuple(part for table in report.tables for part in table.by_measure()))
     labels = [labels_of(table) for table in report.tables]
     factor, rest = _guarantee(report)
-    known = [f"by {known_by(product)}" if product.axes else "of all rows" for product in report.strategy.known]
     page = _templates().get_template("page.html")
     html = page.render(
         report=report,
         change=_change(report),
         factor=factor,
-        known=known,
+        known=report.known,
         rest=rest,
         facts=_facts(report),
         summary=_summary(report),
@@ -250,7 +248,7 @@ def _hint(table: Table, labels: RowLabels) -> str:
 
 def _facts(report: Report) -> list[tuple[str, str, str]]:
     """(name, value, detail) of each card at the top."""
-    parameter, _, kind = str(report.privacy).partition(" (")
+    parameter, _, kind = report.guarantee.partition(" (")
     rows = "One row" if report.unit.rows == 1 else f"{report.unit.rows:,} rows"
     budget, left = "Not recorded", "no ledger was debited for this release"
     if report.receipt is not None:
@@ -341,7 +339,7 @@ def _blocks(report: Report) -> Mapping[str, object]:
 def _method(report: Report) -> list[tuple[str, str]]:
     noise = "discrete Laplace" if report.privacy.noise is Noise.LAPLACE else "discrete Gaussian"
     facts = [
-        ("Guarantee", str(report.privacy)),
+        ("Guarantee", report.guarantee),
         ("Unit of privacy", str(report.unit)),
         ("Noise", "Gaussian, rounded to whole numbers" if report.exact_gaussian else noise),
         ("Strategy found by", report.operator),

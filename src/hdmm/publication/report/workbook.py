@@ -14,7 +14,7 @@ from hdmm.base.exceptions import ReportError
 from hdmm.base.lazy import Lazy
 from hdmm.base.numbers import date, many, percent
 from hdmm.publication.files import STDDEV
-from hdmm.publication.report.contents import Report, counted_rows
+from hdmm.publication.report.contents import Report, counted_rows, listed
 from hdmm.publication.report.labels import shown
 
 if TYPE_CHECKING:
@@ -90,10 +90,14 @@ def _facts(report: Report) -> list[tuple[str, str]]:
     level = percent(report.level)
     biased = report.kind != "unbiased"
     counted = counted_rows(report.strategy.domain, most_rows=report.most_rows, impossible=report.impossible)
+    known: list[tuple[str, str]] = []
+    if report.known:
+        known.append(("Without noise", f"Counts {listed(report.known)}, and all that follows from them alone."))
     return [
         ("Dataset", report.dataset),
         ("Date", date(report.created)),
-        ("Protection", f"{report.privacy}, hiding {report.unit}. Numbers carry random noise."),
+        ("Protection", f"{report.guarantee}, hiding {report.unit}. Numbers carry random noise."),
+        *known,
         ("Rows", " ".join(counted)),
         ("Estimate", "The number. " + ("It is biased: see the report." if biased else "Noise may make it negative.")),
         ("From, To", f"The true number of what is counted lies between these with a probability of at least {level}."),

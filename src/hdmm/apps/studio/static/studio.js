@@ -435,6 +435,7 @@ function move() {
   asked.classList.toggle("over", step.after === null);
   const lines = [
     ["Cap of the ledger", budget.cap],
+    ...(budget.cap_in_epsilon ? [["The cap’s ε at δ = 10⁻⁹", budget.cap_in_epsilon]] : []),
     ["Spent so far", budget.spent],
     [state.published.report ? "One more release" : "This release", step.asked],
     ["Left after it", step.after ?? "more than is left"],
