@@ -30,7 +30,7 @@ from hdmm.strategy.axis_groups import AxisGroups
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.strategy import Strategy
 
-MOST_CELLS = 512  # on which a restart takes ten seconds
+_MOST_CELLS = 512  # on which a restart takes ten seconds
 _FEW = 16  # cells up to which signs are tried whatever the rank: a restart takes a quarter of a second
 _MOST_ENTRIES = 1 << 22  # of the queries, written out
 _RANK = 0.6  # of the cells: with more directions, p-Identities are mostly better, and have fewer numbers
@@ -81,7 +81,7 @@ def suits_signs(problem: Problem) -> bool:
         return False
     axes = _active(problem.given)
     cells, queries = math.prod(problem.given.domain.shape[i] for i in axes), problem.given.queries
-    if not 1 < cells <= MOST_CELLS or queries * cells > _MOST_ENTRIES or not problem.restorable(axes):
+    if not 1 < cells <= _MOST_CELLS or queries * cells > _MOST_ENTRIES or not problem.restorable(axes):
         return False
     return cells <= _FEW or int(np.linalg.matrix_rank(_queries(problem)[1])) <= _RANK * cells
 
