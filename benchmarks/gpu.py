@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from statistics import median
@@ -20,12 +21,14 @@ import numpy as np
 from benchmarks.csv_tables import as_csv
 from hdmm import Domain, EngineError, PureDP, Strategy, from_array
 from hdmm.engines import Device, gpu
-from hdmm.matrix import Cumulative, Kron, Matrix, PIdentity, gram, gram_inverse, trace_product
+from hdmm.matrix import Cumulative, Kron, Matrix, PIdentity, gram, gram_inverse, to_dense, trace_product
 from hdmm.matrix.integers import rounded
 from hdmm.measure.measure import measure
 from hdmm.noise.chacha import Stream
 from hdmm.noise.device_noise import laplace_in
 from hdmm.noise.numbered import numbered_coins, numbered_laplace
+from hdmm.select.opt_0 import opt_0
+from hdmm.select.search import first_search
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.slabs import exact_answers
 
@@ -39,7 +42,7 @@ def main() -> None:
     engine = gpu()
     name = engine.xp.cuda.runtime.getDeviceProperties(0)["name"].decode()
     rows = [("what", "figure", "to reach")]
-    for part in (noise, products, opt_0, release):
+    for part in (noise, products, prefixes, release):
         for row in part(engine):
             print(" | ".join(row), flush=True)
             rows.append(row)
@@ -70,23 +73,31 @@ def products(engine: Device) -> Iterator[Row]:
     whole = [rounded(A, 8)[0] for A in small]
     _equal(engine.to_host(engine.answers(whole, x)), exact_answers(whole, x))
     expected = Kron(tuple(small)) @ (x.ravel() / 2**63)
-    _close(engine.to_host(engine.product(small, x / 2**63)), expected)
+    _close(engine.to_host(_product(xp, small, xp.asarray(x / 2**63))), expected)
     factors = _factors(rng)
     cells = xp.asarray(rng.random(CELLS)).repeat(CELLS ** (AXES - 1))
 
     def and_back() -> Any:
-        return engine.product([A.T for A in factors], engine.product(factors, cells))
+        return _product(xp, [A.T for A in factors], _product(xp, factors, cells))
 
     yield f"Kronecker product and back, {CELLS}^{AXES} cells, float64", f"{_median(engine, and_back):.3f} s", "≤ 0.6 s"
 
 
-def opt_0(engine: Device) -> Iterator[Row]:
+def _product(xp: Any, factors: Sequence[Matrix], x: Any) -> Any:
+    """(⊗ factors) x in float64, flat, for an x in the engine's memory: one factor after the other, written out."""
+    for A in factors:
+        x = x.reshape(A.shape[1], -1).T @ xp.asarray(to_dense(A).astype(np.float64)).T
+    return x.reshape(-1)
+
+
+def prefixes(engine: Device) -> Iterator[Row]:
     """The error of OPT_0 on prefix sums, and its time; what is compiled is compiled on a smaller case."""
-    engine.opt_0(gram(Cumulative(4096)))
+    search = replace(first_search(), xp=engine.xp)
+    opt_0(gram(Cumulative(4096)), search)
     for n in (4096, 8192):
         V = gram(Cumulative(n))
         start = time.perf_counter()
-        A = engine.opt_0(V)
+        A = opt_0(V, search)
         seconds = time.perf_counter() - start
         error = (trace_product(gram_inverse(A), V) / n) ** 0.5
         reach = "≤ 3 s, 9.463" if n == 8192 else ""

@@ -1,11 +1,12 @@
-"""Tables of synthetic rows beside the truth: `python -m benchmarks.rows --data DIR [--set NAME …] [--epsilon E …]`.
+"""Tables of synthetic rows beside the truth: `python -m benchmarks.rows --data DIR [--set NAME …] [--output FILE]`.
 
 Every method has the same budget. The figure is the total variation of a table, half the sum of the absolute differences
-of shares, as a mean and as the largest over all tables of one, two and three attributes (50 of three). `fitted` and
-`rows` are `Release.answer(fitted=True)` and `Release.rows` of a release of all pairs; `weighted` is rows of one whose
-plan counts each table of one attribute ten times. `unbiased` and `nonnegative` are other answers of the first
-release, and `independent` is the product of its tables of one attribute. Seconds are of the processor, for fitting and
-drawing. Nothing was tuned on the sets but Adult14.
+of shares, as a mean and as the largest over all tables of one, two and three attributes (50 of three). `rows` are
+`Release.rows` of a release of all pairs; `weighted` of one whose plan counts each table of one attribute ten times. The
+first release also gives `fitted`, `unbiased` and `nonnegative` answers, and the product of its tables of one attribute
+(`independent`). PrivBayes has pure ε. MST and AIM (`competitors/selecting.py`, which says how to install `mbi`) are run
+once, by `--mbi PYTHON`, and kept in the folder `--made`. χ² is that of what was measured, per answer, and the furthest
+table is in standard deviations. Seconds are of the processor, after measuring. Nothing was tuned on sets but Adult14.
 """
 
 from __future__ import annotations
@@ -14,8 +15,12 @@ import argparse
 import gzip
 import itertools
 import json
+import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +29,8 @@ import numpy as np
 import pandas as pd
 
 import hdmm
+from benchmarks.competitors.privbayes import privbayes_rows
+from benchmarks.csv_tables import as_csv
 from hdmm import ApproxDP, Domain, Workload
 from hdmm.describe.predicates import Identity
 from hdmm.describe.product import Product
@@ -31,8 +38,34 @@ from hdmm.measure.release import Release
 
 DELTA = "1e-9"
 TRIPLES = 50
+HEAD = [
+    "ε",
+    "method",
+    "runs",
+    "1-way",
+    "1-way largest",
+    "2-way",
+    "2-way largest",
+    "3-way",
+    "3-way largest",
+    "χ²",
+    "furthest",
+    "seconds",
+]
 Table = tuple[int, ...]
 Tables = Callable[[Table], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Made:
+    """What a method made: its tables as shares, of so many attributes at most."""
+
+    method: str
+    seconds: float
+    tables: Tables
+    most: int = 3
+    misfit: float = np.nan  # χ² per answer
+    furthest: float = np.nan  # table, in standard deviations
 
 
 def coded(data: Path, name: str) -> tuple[Domain, np.ndarray]:
@@ -110,24 +143,57 @@ def released(domain: Domain, truth: np.ndarray, epsilon: str, weight: float) -> 
     return plan.measure(hdmm.from_table(domain, frame), privacy, ledger=None)
 
 
-def methods(domain: Domain, truth: np.ndarray, epsilon: str) -> Iterator[tuple[str, float, Tables, int]]:
-    """Every method, its seconds of the processor after measuring, its tables as shares, and their most attributes."""
+def methods(domain: Domain, truth: np.ndarray, epsilon: str) -> Iterator[Made]:
+    """What every method makes that is run again and again."""
     release = released(domain, truth, epsilon, 0.0)
-    yield "independent", 0.0, lambda axes: _independent(release, domain, axes), 3
-    for name, options in (("unbiased", {}), ("nonnegative", {"nonnegative": True}), ("fitted", {"fitted": True})):
+    for name, weight in (("rows", 0.0), ("weighted", 10.0)):
+        made = release if not weight else released(domain, truth, epsilon, weight)
+        start = time.process_time()
+        rows = made.rows()
+        seconds = time.process_time() - start
+        squares, numbers = zip(
+            *((near.numbers * near.typical**2, near.numbers) for near in rows.closeness), strict=True
+        )
+        misfit, furthest = sum(squares) / sum(numbers), max(near.typical for near in rows.closeness)
+        yield Made(name, seconds, _of_rows(domain, np.stack(rows.codes, axis=1)), 3, misfit, furthest)
+    for name, options in (("fitted", {"fitted": True}), ("nonnegative", {"nonnegative": True}), ("unbiased", {})):
         start, most = time.process_time(), 3 if name == "fitted" else 2
         try:
             held = {axes: _shares(release, domain, axes, **options) for axes in tables_asked(domain, most)}
         except hdmm.HdmmError as refused:
             print(f"  {name}: {refused}")
             continue
-        yield name, time.process_time() - start, held.__getitem__, most
-    for name, weight in (("rows", 0.0), ("weighted", 10.0)):
-        made = release if not weight else released(domain, truth, epsilon, weight)
-        start = time.process_time()
-        codes = np.stack(made.rows().codes, axis=1)
-        seconds = time.process_time() - start
-        yield name, seconds, lambda axes, codes=codes: counts(domain, codes, axes) / len(codes), 3
+        yield Made(name, time.process_time() - start, held.__getitem__, most)
+    yield Made("independent", 0.0, lambda axes: _independent(release, domain, axes))
+    start = time.process_time()
+    columns, _ = privbayes_rows(domain, partial(_marginal, domain, truth), Fraction(epsilon))
+    yield Made("PrivBayes", time.process_time() - start, _of_rows(domain, np.stack(columns, axis=1)))
+
+
+def selecting(domain: Domain, truth: np.ndarray, name: str, epsilon: str, asked: argparse.Namespace) -> Iterator[Made]:
+    """MST and AIM, from the folder where they are kept, or run now."""
+    for method in ("mst", "aim"):
+        kept = asked.made / f"{method}-{name}-{epsilon}.npz"
+        if not kept.exists() and asked.mbi:
+            asked.made.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory() as folder:
+                np.savez(f"{folder}/codes.npz", codes=truth, sizes=np.array(domain.shape))
+                script = Path(__file__).parent / "competitors" / "selecting.py"
+                command = [asked.mbi, script, method, f"{folder}/codes.npz", epsilon, DELTA, kept]
+                subprocess.run(command, check=True)
+        if kept.exists():
+            held = np.load(kept)
+            yield Made(method.upper(), float(held["seconds"]), _of_rows(domain, held["codes"]))
+
+
+def _of_rows(domain: Domain, codes: np.ndarray) -> Tables:
+    return lambda axes: counts(domain, codes, axes) / len(codes)
+
+
+def _marginal(domain: Domain, truth: np.ndarray, axes: Table) -> np.ndarray:
+    if not axes:
+        return np.array(len(truth))
+    return counts(domain, truth, axes).reshape([domain.shape[i] for i in axes])
 
 
 def _shares(release: Release, domain: Domain, axes: Table, **options: Any) -> np.ndarray:
@@ -149,33 +215,47 @@ def main() -> None:
     parser.add_argument("--set", dest="sets", nargs="*", default=list(SETS), choices=list(SETS))
     parser.add_argument("--epsilon", nargs="*", default=["0.1", "1", "10"])
     parser.add_argument("--seeds", type=int, default=3, help="releases, each with noise of its own")
+    parser.add_argument("--mbi", help="the Python of an environment with mbi; without it, MST and AIM are not run")
+    parser.add_argument("--made", type=Path, default=Path("build/made"), help="where rows of MST and AIM are kept")
+    parser.add_argument("--output", type=Path, help="the tables as CSV")
     asked = parser.parse_args()
+    lines: list[str] = []
+
+    def say(line: str) -> None:
+        lines.append(line)
+        print(line, flush=True)
+
     for name in asked.sets:
         try:
             domain, truth = SETS[name](asked.data)
         except FileNotFoundError as missing:
             print(f"## {name}: {missing.filename} is not there; give --data DIR\n")
             continue
-        print(f"## {name}: {len(truth):,} rows, {len(domain)} attributes, {domain.size:.1e} cells\n")
-        print("| ε | method | 1-way mean | largest | 2-way mean | largest | 3-way mean | largest | seconds |")
-        print("|---|---|---|---|---|---|---|---|---|")
+        say(f"## {name}: {len(truth):,} rows, {len(domain)} attributes, {domain.size:.1e} cells\n")
+        say(f"| {' | '.join(HEAD)} |")
+        say("|" + "---|" * len(HEAD))
         for epsilon in asked.epsilon:
-            found: dict[str, list[tuple[float, dict[int, list[float]]]]] = {}
-            for _ in range(asked.seeds):
-                for method, seconds, tables, most in methods(domain, truth, epsilon):
-                    found.setdefault(method, []).append((seconds, distances(domain, truth, tables, most)))
+            found: dict[str, list[tuple[Made, dict[int, list[float]]]]] = {}
+            several = (methods(domain, truth, epsilon) for _ in range(asked.seeds))
+            for made in itertools.chain(*several, selecting(domain, truth, name, epsilon, asked)):
+                found.setdefault(made.method, []).append((made, distances(domain, truth, made.tables, made.most)))
             for method, runs in found.items():
-                cells = [_cell([each[k] for _, each in runs]) for k in (1, 2, 3)]
-                print(
-                    f"| {epsilon} | {method} | {' | '.join(cells)} | {np.mean([s for s, _ in runs]):.1f} |", flush=True
-                )
-        print()
+                tables = [_cell([each[k] for _, each in runs]) for k in (1, 2, 3)]
+                rest = [_mean([getattr(made, key) for made, _ in runs]) for key in ("misfit", "furthest", "seconds")]
+                say(f"| {' | '.join([epsilon, method, str(len(runs)), *tables, *rest])} |")
+        say("")
+        if asked.output:
+            asked.output.write_text(as_csv("\n".join(lines)), encoding="utf-8")
 
 
 def _cell(runs: list[list[float]]) -> str:
     if not all(runs):
         return "– | –"
     return f"{np.mean([np.mean(r) for r in runs]):.4f} | {np.mean([max(r) for r in runs]):.4f}"
+
+
+def _mean(figures: list[float]) -> str:
+    return "–" if np.isnan(figures).any() else f"{np.mean(figures):.2f}"
 
 
 if __name__ == "__main__":

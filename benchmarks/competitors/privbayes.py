@@ -48,27 +48,43 @@ def privbayes(
     >>> privbayes(Domain({"sex": 2, "smokes": 2}), np.array([5000, 0, 0, 5000]), Fraction(10)).round(-3)
     array([5000.,    0.,    0., 5000.])
     """
-    d, rng, table = len(domain), np.random.default_rng(), x.reshape(domain.shape)
-    for_tables = (1 - count_share - network_share) * epsilon
+    table = x.reshape(domain.shape)
 
     def marginal(axes: Sequence[int]) -> Array:
-        kept = table.sum(axis=tuple(i for i in range(d) if i not in axes))
+        kept = table.sum(axis=tuple(i for i in range(len(domain)) if i not in axes))
         return kept.transpose([sorted(axes).index(i) for i in axes])
+
+    columns, weight = privbayes_rows(
+        domain, marginal, epsilon, count_share=count_share, network_share=network_share, usefulness=usefulness
+    )
+    return np.bincount(np.ravel_multi_index(columns, domain.shape), minlength=domain.size) * weight
+
+
+def privbayes_rows(
+    domain: Domain,
+    marginal: Callable[[Sequence[int]], Array],
+    epsilon: Fraction,
+    *,
+    count_share: Fraction = Fraction(1, 20),
+    network_share: Fraction = Fraction(3, 10),
+    usefulness: int = 4,
+) -> tuple[list[Array], float]:
+    """The same from any tables of some attributes: the codes of rows, and how many each stands for."""
+    d, rng = len(domain), np.random.default_rng()
+    for_tables = (1 - count_share - network_share) * epsilon
 
     def chosen(scores: Sequence[Fraction | int]) -> int:
         scale = 2 * SCORE_SENSITIVITY * max(1, d - 1) / (network_share * epsilon)
         likely = np.exp([float((score - max(scores)) / scale) for score in scores])
         return int(rng.choice(len(scores), p=likely / likely.sum()))
 
-    rows = max(0, int(table.sum() + discrete_laplace(1 / (count_share * epsilon), 1)[0]))
+    rows = max(0, int(marginal(()).sum() + discrete_laplace(1 / (count_share * epsilon), 1)[0]))
     cells = affordable_cells(domain.shape, useful_cells(rows, for_tables, d, usefulness))
     network = noisy_network(domain, lambda wanted: map(marginal, wanted), chosen, cells=cells)
     exact = [marginal((*parents, attribute)) for attribute, parents in network]
     noisy = [np.maximum(t + discrete_laplace(d / for_tables, t.size).reshape(t.shape), 0) for t in exact]
     drawn = min(rows, _MOST_DRAWN)
-    columns = sampled(domain, network, noisy, drawn, rng)
-    places = np.ravel_multi_index(columns, domain.shape)
-    return np.bincount(places, minlength=domain.size) * (rows / drawn if drawn else 0.0)
+    return sampled(domain, network, noisy, drawn, rng), rows / drawn if drawn else 0.0
 
 
 def sampled(

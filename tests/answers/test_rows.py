@@ -13,6 +13,7 @@ from hdmm import (
     ZCDP,
     Bins,
     Domain,
+    DomainError,
     Identity,
     Integers,
     Known,
@@ -138,6 +139,25 @@ def test_a_table_by_attributes_is_that_of_the_fit_rounded(town: Release) -> None
     for n in (None, 500):
         rows = town.rows(n, by=["tract", "sex"])
         assert np.abs(counts(rows, "sex", "tract") - near * len(rows) / rows.total).max() < 1
+
+
+def test_a_table_by_levels_and_merged_columns_is_exact_too(town: Release) -> None:
+    near = town.answer(Workload.marginals(TOWN, k=2), fitted=True).values[: 2 * 4].reshape(2, 4)
+    rows = town.rows(by=["county", "sex"])
+    there = counts(rows, "sex", "tract")
+    assert np.abs(there[:, ::2].sum(axis=1) - near[:, ::2].sum(axis=1)).max() < 1
+    merged = released(TOWN.merge(["sex", "job"], name="both"), PEOPLE.reshape(6, 4, 4))
+    assert len(merged.rows(90, by=["sex", "county"])) == 90
+    with pytest.raises(DomainError, match="nonsense"):
+        merged.rows(by=["nonsense"])
+
+
+def test_a_table_by_attributes_keeps_known_counts(town: Release) -> None:
+    """Rounded within the sums that are known."""
+    given = Known(TOWN, ["tract"], marginal(PEOPLE, TOWN, "tract"))
+    for n in (None, 1000):
+        rows = town.informed(given).rows(n, by=["tract", "age", "job"])
+        assert np.abs(counts(rows, "tract") - marginal(PEOPLE, TOWN, "tract") * len(rows) / PEOPLE.sum()).max() < 1
 
 
 def test_impossible_rows_do_not_occur(town: Release) -> None:

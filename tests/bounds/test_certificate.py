@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable
+from functools import reduce
 
 import numpy as np
 import pytest
@@ -57,7 +58,7 @@ def test_no_strategy_is_below(data: st.DataObject, domain: Domain, written: floa
     """The best dense strategy, of which the search has an upper bound, on any workload; by both ways of finding Λ."""
     w = data.draw(workloads(domain))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hdmm.bounds.certificate._WRITTEN", written)
+        patch.setattr("hdmm.select.orbits._WORK", written)
         bound = gaussian_bound(w)
     V = to_dense(w.gram).astype(np.float64)
     if not V.any():
@@ -169,8 +170,13 @@ def test_keeping_more_directions_raises_the_bound_to_the_nuclear_norm() -> None:
         pinched(classes, [Split.of(g, lam, kept) for g, lam in zip(classes.grams, lams, strict=True)])
         for kept in range(1, 6)
     ]
-    u = np.sqrt(np.kron(*lams))
-    exact = math.fsum(root * np.linalg.norm(_root(u[:, None] * V * u), "nuc") for root, V in classes.written())
+    u = np.sqrt(np.kron(np.kron(*lams), np.full(3, 1 / 3)))
+    terms = Terms.of(w).per_total()
+    V = sum(
+        c * reduce(np.kron, (to_dense(each[v]) for each, v in zip(terms.grams, row, strict=True)))
+        for c, row in zip(terms.coefficients, terms.choices, strict=True)
+    )
+    exact = np.linalg.norm(_root(u[:, None] * V * u), "nuc")
     assert bounds == sorted(bounds)
     assert bounds[0] < 0.99 * exact
     assert bounds[-1] == pytest.approx(exact, rel=1e-7)

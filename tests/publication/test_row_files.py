@@ -89,3 +89,18 @@ def test_what_was_not_paid_for_is_refused(tmp_path: Path, capsys: Captured) -> N
     release.save(tmp_path / "mine")
     assert run(["rows", str(tmp_path / "mine")]) == 4
     assert "receipt" in capsys.readouterr().err
+
+
+def test_a_plan_says_how_near_rows_will_come(tmp_path: Path, capsys: Captured) -> None:
+    """The more rows there are, the nearer; and no data are there to be read."""
+    spec = prepared(tmp_path, SPEC)
+    shares: list[dict[str, float]] = []
+    for n in ("300", "30000"):
+        assert run(["plan", str(spec), "--rows", n, "--json"]) == 0
+        shares.append(json.loads(capsys.readouterr().out)["rows"])
+    few, many = shares
+    assert few["count"] == 300
+    assert 0 < many["independent"] < few["independent"] < 1
+    assert 0 < many["dependent"] < few["dependent"] < 1
+    assert run(["plan", str(spec), "--rows", "300"]) == 0
+    assert "made-up people" in capsys.readouterr().out

@@ -19,7 +19,7 @@ from hdmm.matrix import Cumulative, Eye, Matrix, PIdentity, Residual, to_dense
 from hdmm.measure.measure import measure
 from hdmm.reconstruct import nonnegative as module
 from hdmm.reconstruct.information import Information
-from hdmm.reconstruct.simplex import simplex_threshold
+from hdmm.reconstruct.nonnegative import simplex_threshold
 from hdmm.reconstruct.whole_numbers import rounded
 from hdmm.strategy.blocks import Block, stacked_blocks
 from hdmm.strategy.strategy import Strategy

@@ -20,11 +20,11 @@ from hdmm.answers.table import BinBounds, Table, named_table, stacked_tables
 from hdmm.base.exceptions import StrategyError, WorkloadError
 from hdmm.base.notebook import Card, Shown
 from hdmm.base.numbers import LEVEL
-from hdmm.describe.aggregates import size
 from hdmm.describe.numeric import Bins
 from hdmm.describe.predicates import Amounts, PredicateSet, Shuffled, Union, Vectors, Weighted
 from hdmm.describe.product import Product
 from hdmm.describe.table_column import TableColumn
+from hdmm.describe.table_query import size
 from hdmm.describe.workload import Workload
 from hdmm.matrix import Array, Matrix, column_norms
 from hdmm.privacy.guarantee import Noise

@@ -12,7 +12,7 @@ from scipy.optimize import isotonic_regression
 from hdmm.answers.answers import Answers
 from hdmm.answers.combinations import sum_covariances
 from hdmm.answers.margins import half_width, holding, interval
-from hdmm.describe.aggregates import Aggregate, Linear, Quantiles, Quotient
+from hdmm.describe.table_query import Aggregate, Linear, Quantiles, Quotient
 from hdmm.matrix import Array
 
 RowNumbers: TypeAlias = tuple[Array, Array, Array, Array]

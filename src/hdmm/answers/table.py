@@ -182,25 +182,24 @@ class Table(Framed):
         found: list[Table] = []
         for start in range(0, len(self), rows):
             labels = list(itertools.islice(self.labels(), start, start + rows))
-            numbers = dict(zip(_NUMBERS, (each[start : start + rows] for each in self.numbers), strict=True))
             measure, kept = f"{labels[0][-1]}", tuple(row[:-1] for row in labels)
+            part = self._of_rows(slice(start, start + rows), partial(tuple, kept))
+            bins, columns = part.bins if part.noise_only.any() else None, self.label_columns[:-1]
             title = f"{self.title}: {measure}"
-            here = slice(start, start + rows)
-            zero = None if self.impossible is None else self.impossible[here]
-            bins = None if self.bins is None or not self.noise_only[here].any() else self.bins.at(here)
-            columns = self.label_columns[:-1]
-            named = replace(self, title=title, label_columns=columns, measures=1, impossible=zero, bins=bins)
-            found.append(replace(named, measure=measure, labels=partial(tuple, kept), **numbers))
+            found.append(replace(part, title=title, label_columns=columns, measures=1, bins=bins, measure=measure))
         return tuple(found)
 
     def arranged(self, order: Array) -> Table:
         """The same rows in another order; O(rows)."""
         labels = list(self.labels())
-        numbers = dict(zip(_NUMBERS, (each[order] for each in self.numbers), strict=True))
-        zero = None if self.impossible is None else self.impossible[order]
-        bins = None if self.bins is None else self.bins.at(order)
-        held = replace(self, labels=lambda: map(labels.__getitem__, order.tolist()), impossible=zero, bins=bins)
-        return replace(held, **numbers)
+        return self._of_rows(order, lambda: map(labels.__getitem__, order.tolist()))
+
+    def _of_rows(self, rows: Array | slice, labels: Callable[[], Iterable[tuple[str | None, ...]]]) -> Table:
+        """The numbers of some rows, under these labels."""
+        numbers = dict(zip(_NUMBERS, (each[rows] for each in self.numbers), strict=True))
+        zero = None if self.impossible is None else self.impossible[rows]
+        bins = None if self.bins is None else self.bins.at(rows)
+        return replace(self, labels=labels, impossible=zero, bins=bins, **numbers)
 
     def words(self) -> Iterator[tuple[str, ...]]:
         """The labels of every row as they are written: nothing for a label that a row does not have."""

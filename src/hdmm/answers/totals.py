@@ -18,11 +18,10 @@ from hdmm.answers.answers import Answers
 from hdmm.answers.evaluate import RowNumbers, evaluated
 from hdmm.answers.table import Table
 from hdmm.base.exceptions import HdmmError
-from hdmm.describe.aggregates import Quotient
 from hdmm.describe.entries import ALL
 from hdmm.describe.predicates import PredicateSet, Vectors
 from hdmm.describe.product import Product
-from hdmm.describe.table_query import TableQuery
+from hdmm.describe.table_query import Quotient, TableQuery
 
 RowLabels: TypeAlias = Sequence[tuple[str, ...]]
 _Labels: TypeAlias = tuple[str, ...]
@@ -177,7 +176,7 @@ class _Rows:
         above, below = self._coefficients(shown), self._coefficients(totals)
         if _pairs(above, below) + _pairs(above, above) + _pairs(below, below) > _MOST_PAIRS:
             return None
-        quotient = Quotient("percent", above, below, 100.0)
+        quotient = Quotient(above, below, 100.0)
         return _labelled(table, shown, evaluated([quotient], self.answers, table.level))
 
     def _coefficients(self, wanted: Sequence[_Labels]) -> sp.csr_array:

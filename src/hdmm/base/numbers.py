@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, datetime
-from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
+from decimal import ROUND_CEILING, ROUND_HALF_EVEN, Decimal
 from typing import Final
 
 from hdmm.base.digits import decimal
@@ -47,15 +47,6 @@ def up(value: float, digits: int) -> str:
     ('2.1', '1.1', '0.0')
     """
     return number(value, digits, ROUND_CEILING)
-
-
-def down(value: float, digits: int) -> str:
-    """The number rounded down.
-
-    >>> down(2.09, 1), down(-0.05, 1)
-    ('2.0', '−0.1')
-    """
-    return number(value, digits, ROUND_FLOOR)
 
 
 def figure(value: float, rounding: str = ROUND_HALF_EVEN) -> str:

@@ -24,10 +24,11 @@ from hdmm.bounds.pinching import Split, parts, pinched, work
 from hdmm.bounds.svd import svd_bound
 from hdmm.describe.workload import Workload
 from hdmm.matrix import Array, Matrix, exchangeable, to_dense
-from hdmm.select.gaussian_optimum import WORK, best_dual
+from hdmm.select.gaussian_optimum import WORK, GramBlock, best_dual
+from hdmm.select.merged_cells import MergedCells
+from hdmm.select.orbits import OrbitCells
 from hdmm.select.terms import Terms
 
-_WRITTEN = 2e9  # classes · cells³ up to which Λ need not be a product: seconds
 _TRIAL = 1e9  # Σ rows³ of eigenproblems while Λ is searched for: 0.1 s
 _FINAL = 3.5e10  # the same at the Λ found: 3 s
 _KEPT = 8  # directions of an attribute with one gram besides Total: more gain nothing
@@ -53,6 +54,9 @@ def gaussian_bound(workload: Workload) -> float | None:
     """
     if any(product.joint for product in workload.products):
         return svd_bound(workload) if len(workload.products) == 1 else None
+    cells = MergedCells.of(workload.products)  # as good for any strategy, and fewer
+    if cells is not None:
+        workload = cells.workload(workload)
     given = Terms.of(workload)
     if not len(given.coefficients):
         return 0.0
@@ -100,18 +104,18 @@ def _one_attribute(V: Matrix) -> float | None:
     if exchangeable(V):
         first, rest = even_eigenvalues(V)
         return math.sqrt(first) + (n - 1) * math.sqrt(rest)
-    return None if n > LARGEST_EIGENPROBLEM else best_dual([(1.0, to_dense(V).astype(np.float64))])[0]
+    return None if n > LARGEST_EIGENPROBLEM else best_dual([GramBlock(1.0, to_dense(V).astype(np.float64))])[0]
 
 
 def _several_attributes(terms: Terms) -> float | None:
     """tr M^½ for terms in which every attribute has several grams, at the best Λ found."""
+    if (cells := OrbitCells.of(terms)) is not None:
+        return best_dual(cells.blocks())[0]
     classes = Classes.of(terms)
     if classes is None:
         return None
     if not classes.axes:
         return float(classes.roots.sum())
-    if len(classes.roots) * math.prod(classes.sizes) ** 3 <= _WRITTEN:
-        return best_dual(classes.written())[0]
     if parts(classes) > _MOST_PARTS:
         return None
     return _best_product(classes, _means(terms, classes))
@@ -141,7 +145,7 @@ def _best_product(classes: Classes, means: Sequence[Array]) -> float:
 
 
 def _dual_beside_total(mean: Array, weight: float) -> Array:
-    return best_dual([(1.0, mean + weight / len(mean))], steps=_SHORT)[1]
+    return best_dual([GramBlock(1.0, mean + weight / len(mean))], steps=_SHORT)[1]
 
 
 def _directions_within(classes: Classes, most: float, *, two: float) -> tuple[int, ...]:

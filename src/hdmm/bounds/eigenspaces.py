@@ -73,19 +73,6 @@ class Classes:
                 found[self.patterns[q]] = found.get(self.patterns[q], 0.0) + float(row[q])
             yield root, found
 
-    def written(self) -> list[tuple[float, Array]]:
-        """(root, Σ_q shares[q]·V_q) of every class, over all cells of the attributes that are not even."""
-        grams = cache(self._gram)
-        return [(root, np.sum([s * grams(q) for q, s in shares.items()], axis=0)) for root, shares in self]
-
-    def _gram(self, pattern: Pattern) -> Array:
-        V = np.ones((1, 1))
-        chosen = dict(pattern)
-        for i, n in enumerate(self.sizes):
-            each = self.grams[i][chosen[i]] if i in chosen else None
-            V = np.kron(V, np.ones((n, n)) if each is None else each)
-        return V
-
 
 def _written(V: Matrix) -> Array | None:
     return None if is_total(V) else to_dense(V).astype(np.float64)

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, final
@@ -23,8 +23,6 @@ from hdmm.base.exceptions import EngineError
 from hdmm.matrix import Array, Dense, Eye, Matrix, Ones, to_dense
 from hdmm.matrix.elementary import multiply_along
 from hdmm.matrix.integers import entries
-from hdmm.select.opt_0 import opt_0
-from hdmm.select.search import Search, first_search
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.strategy import Strategy
 
@@ -87,14 +85,6 @@ class Device:
         """(⊗ factors) x as int64 in the engine's memory: the same numbers as lattice.exact_answers."""
         return exact_kron_product(self.xp, factors, self.from_host(x.astype(np.int64, copy=False)))
 
-    def product(self, factors: Sequence[Matrix], x: Any) -> Any:
-        """(⊗ factors) x in float64, for an x in the engine's memory or in this machine's."""
-        return kron_product(self.xp, factors, self.xp.asarray(x, dtype=self.xp.float64))
-
-    def opt_0(self, V: Matrix, search: Search | None = None) -> Matrix:
-        """OPT_0 (strategy.p_identity), whose loss the engine computes if there are 4,096 to 8,192 cells."""
-        return opt_0(V, replace(search or first_search(), xp=self.xp))
-
     def from_host(self, x: Array) -> Any:
         """A copy of the numbers in the engine's memory, flat."""
         if self.xp is np:
@@ -145,15 +135,6 @@ def _widest(block: Block) -> int:
     return widest
 
 
-def kron_product(xp: Any, factors: Sequence[Matrix], x: Any) -> Any:
-    """(⊗ factors) x in float64, flat. O(Σᵢ mᵢ·entries).
-
-    >>> kron_product(np, [Ones(1, 2), Eye(2)], np.array([[1.0, 2.0], [3.0, 4.0]]))
-    array([4., 6.])
-    """
-    return _one_by_one(xp, factors, x, lambda A, x: x.T @ xp.asarray(A.astype(np.float64)).T)
-
-
 def exact_kron_product(xp: Any, factors: Sequence[Matrix], x: Any) -> Any:
     """(⊗ factors) x for integers, modulo 2⁶⁴: the same numbers as lattice.exact_answers, whatever x holds.
 
@@ -162,13 +143,6 @@ def exact_kron_product(xp: Any, factors: Sequence[Matrix], x: Any) -> Any:
     >>> exact_kron_product(np, [Ones(1, 2), Eye(2)], np.array([[1, 2], [3, 2**62]]))
     array([                  4, 4611686018427387906])
     """
-    if xp is np:
-        return _one_by_one(xp, factors, x, lambda A, x: multiply_along(A.astype(np.int64), x[None])[0].T)
-    return _one_by_one(xp, factors, x, lambda A, x: _by_kernel(xp, A, x))
-
-
-def _one_by_one(xp: Any, factors: Sequence[Matrix], x: Any, times: Callable[[Array, Any], Any]) -> Any:
-    """xᵀAᵀ for one factor after the other."""
     for A in factors:
         x = x.reshape(A.shape[1], -1)
         match A:
@@ -176,8 +150,10 @@ def _one_by_one(xp: Any, factors: Sequence[Matrix], x: Any, times: Callable[[Arr
                 x = xp.ascontiguousarray(x.T)
             case Ones(1, _):
                 x = x.sum(axis=0)
+            case _ if xp is np:
+                x = multiply_along(to_dense(A).astype(np.int64), x[None])[0].T
             case _:
-                x = times(to_dense(A), x)
+                x = _by_kernel(xp, to_dense(A), x)
     return x.reshape(-1)
 
 

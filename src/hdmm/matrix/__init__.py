@@ -19,7 +19,7 @@ from hdmm.matrix.norms import column_norms
 from hdmm.matrix.quadratics import quadratic, trace_product
 from hdmm.matrix.sensitivity import largest_column_norm
 from hdmm.matrix.traces import diagonal, exchangeable, total, trace
-from hdmm.matrix.wrapped import Conjugated, Gram, Permuted, RowScaled, Scaled, scaled
+from hdmm.matrix.wrapped import Conjugated, Gram, Permuted, Repeated, RowScaled, Scaled, scaled
 
 __all__ = [
     "AllIntervals",
@@ -42,6 +42,7 @@ __all__ = [
     "Ones",
     "PIdentity",
     "Permuted",
+    "Repeated",
     "Residual",
     "RowScaled",
     "Scaled",

@@ -16,7 +16,7 @@ from hdmm.matrix.elementary import Dense, Diag, Eye, Ones, Sparse
 from hdmm.matrix.intervals import Intervals
 from hdmm.matrix.matrix import Array, Matrix, Transpose, inverse, widened
 from hdmm.matrix.nested import Forest
-from hdmm.matrix.wrapped import Conjugated, Permuted, RowScaled, Scaled
+from hdmm.matrix.wrapped import Conjugated, Permuted, Repeated, RowScaled, Scaled
 
 _LONGEST = 2**27  # entries of a vector: 1 GiB
 _CHUNK = 2**22  # entries a chunk may have: 32 MiB, past which larger products are not faster
@@ -144,8 +144,9 @@ def _(A: RowScaled) -> Array:
     return A.weights[:, None] * _written(A.inner)
 
 
-@_written.register
-def _(A: Permuted) -> Array:
+@_written.register(Permuted)
+@_written.register(Repeated)
+def _(A: Permuted | Repeated) -> Array:
     return _written(A.inner)[:, A.index]
 
 

@@ -16,7 +16,7 @@ from hdmm.matrix.extended import ExtendedDiagonal, column_scale, entries_of, ref
 from hdmm.matrix.intervals import AllIntervals, Intervals
 from hdmm.matrix.matrix import Array, Matrix, frozen
 from hdmm.matrix.nested import Forest, Haar, Nested
-from hdmm.matrix.wrapped import Permuted, RowScaled, Scaled
+from hdmm.matrix.wrapped import Permuted, Repeated, RowScaled, Scaled
 
 _SMALL = 16  # the largest q tried that may make all entries whole
 _PASSES = 3  # over all entries of a column, of which a later one may take back what an earlier one did
@@ -43,7 +43,7 @@ def entries(A: Matrix) -> tuple[int, int]:
             return _extent(csr.data)
         case ExtendedDiagonal(below, d) if d is not None:
             return _hull(_extent(d), entries(below))
-        case Permuted(inner, _):
+        case Permuted(inner, _) | Repeated(inner, _):
             return entries(inner)
         case Stack(blocks):
             return _hull(*map(entries, blocks))
@@ -125,10 +125,11 @@ def _(A: Scaled, bits: int) -> tuple[Matrix, float]:
     return inner, q / abs(float(A.c))  # a sign changes nothing, because answers are computed from Â itself
 
 
-@rounded.register
-def _(A: Permuted, bits: int) -> tuple[Matrix, float]:
+@rounded.register(Permuted)
+@rounded.register(Repeated)
+def _(A: Permuted | Repeated, bits: int) -> tuple[Matrix, float]:
     inner, q = rounded(A.inner, bits)
-    return Permuted(inner, A.index), q
+    return type(A)(inner, A.index), q
 
 
 @rounded.register

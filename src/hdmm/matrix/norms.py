@@ -15,7 +15,7 @@ from hdmm.matrix.extended import ExtendedDiagonal
 from hdmm.matrix.intervals import AllIntervals, Intervals
 from hdmm.matrix.matrix import Array, Matrix, Transpose
 from hdmm.matrix.nested import Forest, Haar, Nested
-from hdmm.matrix.wrapped import Permuted, RowScaled, Scaled
+from hdmm.matrix.wrapped import Permuted, Repeated, RowScaled, Scaled
 
 Order = Literal[1, 2]
 
@@ -95,8 +95,9 @@ def _(A: ExtendedDiagonal, order: Order) -> Array:
     return _plus(_powers(A.diagonal, order, 1), _column_norms(A.rows, order))
 
 
-@_column_norms.register
-def _(A: Permuted, order: Order) -> Array:
+@_column_norms.register(Permuted)
+@_column_norms.register(Repeated)
+def _(A: Permuted | Repeated, order: Order) -> Array:
     return _column_norms(A.inner, order)[A.index]
 
 

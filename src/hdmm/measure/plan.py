@@ -388,7 +388,7 @@ def _measured(strategy: Strategy, noise: Noise) -> str:
     names, shares = strategy.domain.names, strategy.shares(noise).tolist()
     parts: list[str] = []
     for j in sorted(range(len(shares)), key=lambda j: -shares[j])[:5]:
-        over = " × ".join(names[i] for i in strategy.blocks[j].axes) or "the total"
+        over = " × ".join(names[i] for i in sorted(strategy.blocks[j].axes)) or "the total"
         parts.append(f"{over} ({100 * shares[j]:.0f} % of the budget)")
     more = f" and {len(shares) - 5} more" if len(shares) > 5 else ""
     return ", ".join(parts) + more

@@ -19,19 +19,23 @@ from hdmm.describe.domain import Domain
 from hdmm.describe.predicates import Identity
 from hdmm.describe.product import Attributes, Product
 from hdmm.matrix import Array, Dense, Matrix
-from hdmm.reconstruct.components import Components, fitted_components
-from hdmm.reconstruct.drawn import MOST_CODES, Possible, drawn, required, whole_counts
+from hdmm.reconstruct.agreeing import maximal
+from hdmm.reconstruct.components import Components, fitted_components, made_up, normals
+from hdmm.reconstruct.drawn import MOST_CODES, Possible, Required, cells_of_rows, drawn, required, whole_counts
 from hdmm.reconstruct.estimate import Estimate
 from hdmm.reconstruct.known import Known, exactly
 from hdmm.reconstruct.nonnegative import check_nonnegative, estimated_total, in_integers, nonnegative
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.form import Form
+from hdmm.strategy.slabs import kron_slabs
 
 FITS = 1.2
 """χ² per answer up to which the distribution says all that was measured; whole numbers of all cells may say more."""
 
 _HEAVY = 10.0  # times the largest weight: what has no noise, which rows have exactly in the end
 _MOST_BOXES = 1 << 10  # of impossible cells that the distribution is told of
+_DEPENDENT = 10  # components of made-up people whose attributes depend on each other
+_NOISE = 1 << 41  # the first stream of simulated noise
 _MOST_CELLS = 4  # per row, up to which rows are whole numbers of cells
 
 
@@ -75,12 +79,7 @@ class Evidence:
 
     def fitted(self, empty: Sequence[Block]) -> Components:
         """The same, with queries whose answers are 0."""
-        blocks, answers = self.measured
-        heavy = _HEAVY * max((block.weight for block in blocks), default=1.0)
-        exact = zip(self.form.exact_blocks, self.answers[len(blocks) :], strict=True)
-        sure = [(Block(heavy, block.factors), y) for block, y in exact]
-        none = [(Block(heavy, block.factors), np.zeros(block.rows)) for block in empty]
-        return fitted_components(self.domain, blocks, answers, self.total, exact=[*sure, *none])
+        return _fitted(self.form, self.answers, self.total, empty)
 
     @cached_property
     def modelled(self) -> Estimate:
@@ -108,13 +107,29 @@ class Evidence:
         whole = self._whole_cells(n, fit)
         exact = [(known.product, whole_counts(known.counts.ravel(), n)) for known in self.known]
         if by:
-            product = _cells(self.domain, sorted(set(map(self.domain.axis, by))))
-            exact.append((product, whole_counts(np.maximum(self.near.values(product), 0.0), n)))
+            columns = self.domain.columns(by, "to make a table of rows exact")
+            product = Known(self.domain, by, np.zeros([column.values.size for column in columns], np.int64)).product
+            exact.append((product, self._rounded(product, n, exact)))
         if whole is None:
             return drawn(fit, n, exact, possible)
         codes = _expanded(self.domain, whole)
         required(fit, codes, exact, possible)
         return codes
+
+    def _rounded(self, product: Product, n: int, exact: Sequence[Required]) -> Array:
+        """The table of the fit over a product in whole numbers that have the sums of the largest table it implies."""
+        values, axes = np.maximum(self.near.values(product), 0.0), product.axes
+        held = [pair for pair in exact if set(pair[0].axes) <= set(axes)]
+        if not held or any(p != Identity() for _, p in product.factors):
+            return whole_counts(values, n)
+        within, sums = max(held, key=lambda pair: len(pair[1]))
+        places = np.indices([self.domain.shape[i] for i in axes]).reshape(len(axes), -1)
+        groups = cells_of_rows(within, [places[axes.index(i) if i in axes else 0] for i in range(len(self.domain))])
+        found = np.zeros(len(values), np.int64)
+        for group, count in enumerate(sums):
+            cells = groups == group
+            found[cells] = whole_counts(values[cells], int(count))
+        return found
 
     def _whole_cells(self, n: int, fit: Components) -> tuple[list[int], Array] | None:
         """Whole numbers, n in all, of the cells of what was measured, and its attributes; None if they are too many."""
@@ -132,6 +147,37 @@ class Evidence:
     @property
     def _units(self) -> list[float]:
         return [1.0] * len(self.answers)
+
+
+def expected_distances(form: Form, rows: int) -> tuple[float, float]:
+    """How far rows will be from data of so many rows: the mean total variation of the tables measured together.
+
+    First where no attribute depends on another, then where all do strongly. It is simulated: made-up people are
+    measured with the noise of the form, and the fit to that is compared with them. No data are looked at.
+    """
+    tables = maximal(tuple(sorted(block.axes)) for block in (*form.blocks, *form.exact_blocks))
+    return _distance(form, tables, rows, 1), _distance(form, tables, rows, _DEPENDENT)
+
+
+def _distance(form: Form, tables: Sequence[Attributes], rows: int, components: int) -> float:
+    people = made_up(form.domain, float(rows), components)
+    answers: list[Array] = []
+    for j, block in enumerate((*form.blocks, *form.exact_blocks)):
+        table = people.table(block.axes).reshape([A.shape[1] for _, A in block.factors])
+        y = kron_slabs([A for _, A in block.factors], table, np.float64)
+        measured = j < len(form.blocks)
+        answers.append(y + normals(y.shape, stream=_NOISE + j) / block.weight if measured else y)
+    fit = _fitted(form, answers, float(rows))
+    return float(np.mean([np.abs(fit.table(axes) - people.table(axes)).sum() / (2 * rows) for axes in tables]))
+
+
+def _fitted(form: Form, answers: Sequence[Array], total: float, empty: Sequence[Block] = ()) -> Components:
+    """The distribution that fits the answers to the blocks of a form, and has no rows where queries are empty."""
+    blocks = form.blocks
+    heavy = _HEAVY * max((block.weight for block in blocks), default=1.0)
+    sure = [(Block(heavy, b.factors), y) for b, y in zip(form.exact_blocks, answers[len(blocks) :], strict=True)]
+    none = [(Block(heavy, block.factors), np.zeros(block.rows)) for block in empty]
+    return fitted_components(form.domain, blocks, answers[: len(blocks)], total, exact=[*sure, *none])
 
 
 def rows_asked(n: int | None, total: float, attributes: int) -> int:

@@ -14,8 +14,7 @@ from hdmm.base.exceptions import HdmmError
 from hdmm.baselines import identity, laplace
 from hdmm.bounds.svd import svd_bound
 from hdmm.data.counts import DEFAULT_ROWS_BOUND
-from hdmm.describe.aggregates import Quotient
-from hdmm.describe.table_query import TableQuery
+from hdmm.describe.table_query import Quotient, TableQuery
 from hdmm.describe.workload import Workload
 from hdmm.matrix import Array
 from hdmm.measure.plan import Plan

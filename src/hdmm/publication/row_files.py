@@ -59,6 +59,17 @@ def require_paid(release: Release) -> None:
         )
 
 
+def make_rows(
+    published: Published, target: Path, count: int | None = None, *, by: Sequence[str] = (), force: bool = False
+) -> SyntheticRows:
+    """Make rows from what was published and write them, unless it was not paid for or the folder holds something."""
+    require_paid(published.release)
+    check_rows_folder(target, force=force)
+    made = published.release.rows(count, by=by, impossible=published.impossible)
+    write_rows(published, made, target, force=force)
+    return made
+
+
 def write_rows(published: Published, rows: SyntheticRows, target: Path, *, force: bool = False) -> Path:
     """Write rows as a folder, whole or not at all: the files that `_FILES` names. O(rows · columns)."""
     with whole_folder(target, partial(check_rows_folder, target, force=force)) as folder:

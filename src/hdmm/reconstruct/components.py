@@ -21,7 +21,7 @@ from functools import cache, reduce
 from typing import Any, final
 
 import numpy as np
-from scipy.special import chdtri, ndtri, softmax
+from scipy.special import chdtri, gammaincinv, ndtri, softmax
 from threadpoolctl import threadpool_limits
 
 from hdmm.base.exceptions import StrategyError
@@ -49,6 +49,7 @@ _CHANCE = 0.01  # that any table is further from its answers than is allowed, if
 _REST = 0.3  # of the weight of tables that are further: the others, or they would forget what was measured
 _FINE = 0.01  # of a standard deviation: the most that single precision, which is twice as fast, may be off by
 _LEAST = 1e-300
+_COMMON = 0.2  # the fewer values are common, the lower
 
 
 @final
@@ -74,8 +75,24 @@ class Components:
         """The same distribution of another number of rows."""
         return replace(self, total=total)
 
+    def table(self, axes: Sequence[int]) -> Array:
+        """The counts of the cells of these attributes, in this order, flat."""
+        return self.total * _mean_of([self.shares[i] for i in axes])
+
     def _table(self, product: Product) -> tuple[Attributes, Array]:
-        return product.axes, self.total * _mean_of([self.shares[i] for i in product.axes])
+        return product.axes, self.table(product.axes)
+
+
+def made_up(domain: Domain, total: float, components: int) -> Components:
+    """Made-up people, whose attributes depend on each other if there are several components; the same at every call.
+
+    A few values of each attribute are common in a component: shares are Dirichlet(0.2), as independent gammas are.
+    """
+    shape = [(n, components) for n in domain.shape]
+    gammas = [
+        gammaincinv(_COMMON, fixed_uniforms(math.prod(s), stream=i)).reshape(s) + _LEAST for i, s in enumerate(shape)
+    ]
+    return Components(domain, total, tuple(g / g.sum(axis=0) for g in gammas))
 
 
 def fitted_components(
@@ -101,7 +118,7 @@ def fitted_components(
     observed = _Observed.of(domain, blocks, answers, total, exact)
     one = [np.zeros((n, 1)) for n in domain.shape]
     start, _ = _descended(observed, one)
-    logs = [x + _JITTER * _normals((len(x), components), stream=i) for i, x in enumerate(start)]
+    logs = [x + _JITTER * normals((len(x), components), stream=i) for i, x in enumerate(start)]
     logs, misfit = _descended(observed, logs)
     shares = [softmax(x, axis=0) for x in logs]
     seen = {i for block in (*blocks, *(b for b, _ in exact)) for i in block.axes}
@@ -276,5 +293,6 @@ def _add_slopes_by_component(into: list[Array], each: Sequence[int], slope: Arra
         _add_slopes_by_component(into, each[1:], np.einsum("abk,ak->bk", there, parts[each[0]]), parts)
 
 
-def _normals(shape: tuple[int, ...], *, stream: int) -> Array:
+def normals(shape: tuple[int, ...], *, stream: int) -> Array:
+    """Normal numbers that are the same at every call."""
     return ndtri(fixed_uniforms(math.prod(shape), stream=stream)).reshape(shape)

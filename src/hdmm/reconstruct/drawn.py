@@ -28,8 +28,8 @@ from hdmm.matrix import Array
 from hdmm.reconstruct.components import Components
 from hdmm.reconstruct.known import codes_of
 
-MOST_CODES = 1 << 31
-"""Rows times attributes."""
+MOST_CODES = 1 << 29
+"""Rows times attributes: some 8 GiB while they are drawn."""
 
 _PASSES = 3
 _MOST_VALUES = 4096  # of all attributes whose tables are brought nearer: 64 MiB
@@ -79,7 +79,7 @@ def whole_counts(shares: Array, n: int) -> Array:
     >>> whole_counts(np.array([0.5, 0.3, 0.2]), 4)
     array([2, 1, 1])
     """
-    wanted = shares / shares.sum() * n
+    wanted = shares / shares.sum() * n if shares.any() else np.full(len(shares), n / len(shares))
     counts = np.floor(wanted + 1e-9).astype(np.int64)
     counts[np.argsort(counts - wanted, kind="stable")[: n - counts.sum()]] += 1
     return counts
@@ -156,8 +156,8 @@ def _hold(fit: Components, codes: list[Array], exact: Sequence[Required]) -> Non
         if not off:
             return
     raise StrategyError(
-        "No rows were found that have all known counts at once. Ask for another number of rows, which have these "
-        "counts in proportion, or leave some of them out."
+        "No rows were found that have all known counts, and the table that was to be exact, at once. Ask for another "
+        "number of rows, which have them in proportion, or leave some of them out."
     )
 
 

@@ -18,7 +18,7 @@ from scipy.sparse.linalg import LinearOperator, cg
 from hdmm.base.exceptions import StrategyError
 from hdmm.describe.domain import Domain
 from hdmm.describe.product import Attributes, Product
-from hdmm.matrix import Array, Dense, Eye, Matrix, Ones, Residual, diagonal, gram, to_dense
+from hdmm.matrix import Array, Dense, Eye, Matrix, diagonal, gram
 from hdmm.reconstruct.estimate import (
     TOGETHER,
     CoordinateEstimate,
@@ -28,12 +28,12 @@ from hdmm.reconstruct.estimate import (
     in_cells,
     stacked,
 )
-from hdmm.strategy.axis import Axis, axis_of, cells_of
+from hdmm.strategy.axis import Axis, cells_of
 from hdmm.strategy.axis_groups import AxisGroups
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.class_form import ClassForm
 from hdmm.strategy.form import Direct, Form, NoForm
-from hdmm.strategy.orthogonal import Orthogonal, inverted
+from hdmm.strategy.orthogonal import Orthogonal
 from hdmm.strategy.slabs import kron_slabs
 from hdmm.strategy.subsets import subsets
 
@@ -99,16 +99,16 @@ def _(form: ClassForm, answers: Sequence[Array], units: Sequence[float]) -> Esti
 
 @reconstruct.register
 def _(form: Orthogonal, answers: Sequence[Array], units: Sequence[float]) -> Estimate:
-    """A_b⁺y of every residual space b, whose coordinates are all cells but the last of each attribute."""
-    shape, parts = form.domain.shape, dict[Attributes, Array]()
-    inverses = {A: Dense(inverted(to_dense(A).astype(np.float64))) for b in form.blocks for _, A in b.factors}
-    for block, y, unit in zip(form.blocks, answers, units, strict=True):
+    """A_b⁺y of every block b, in coordinates of the parts it sees, its attributes ascending."""
+    found: list[Array] = []
+    for j, (block, y, unit) in enumerate(zip(form.blocks, answers, units, strict=True)):
+        parts = form.parts_of(j)
+        each = [form.factor(axes, A, tuple(parts[i] for i in axes))[1] for axes, A in block.factors]
+        T = kron_slabs([Dense(inverse) for inverse in each], y, np.float64)
         order = block.axes
-        T = kron_slabs([inverses[A] for _, A in block.factors], y, np.float64).reshape([shape[i] for i in order])
-        T = T.transpose([order.index(i) for i in sorted(order)])
-        parts[tuple(sorted(order))] = unit * T[*[slice(-1)] * len(order)]
-    axes = [axis_of((Ones(1, n), Residual(n))) for n in shape]
-    return CoordinateEstimate(AxisGroups.apart(form.domain), tuple(a for a in axes if a is not None), (), parts)
+        T = T.reshape([form.parts[i][parts[i]].shape[1] for i in order])
+        found.append(unit * T.transpose([order.index(i) for i in sorted(order)]))
+    return SpacesEstimate(form, found)
 
 
 @reconstruct.register
@@ -148,6 +148,28 @@ class DirectEstimate(Estimate):
         if measured is None:
             raise StrategyError(f"Product ({product}) was not measured, and without inference it has no answer.")
         return self.answers[measured]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class SpacesEstimate(Estimate):
+    """What every block of an orthogonal form says, in coordinates of the parts that it sees."""
+
+    form: Orthogonal
+    coordinates: Sequence[Array]
+
+    def values(self, product: Product) -> Array:
+        form, found = self.form, np.zeros(product.queries)
+        for space in filter(None, form.spaces(product)):
+            T, axes = self.coordinates[space.number], sorted(form.blocks[space.number].axes)
+            order = [i for on, _ in space.sets for i in on]
+            for i in order:
+                if i not in axes:  # the block totals it
+                    one = form.total_in(i)
+                    T, axes = np.multiply.outer(T, one / (one @ one)), [*axes, i]
+            rows = [Dense(form.rows(*on, parts)) for on, parts in zip(space.sets, space.parts, strict=True)]
+            found += kron_slabs(rows, T.transpose([axes.index(i) for i in order]), np.float64)
+        return found
 
 
 @final

@@ -4,8 +4,8 @@ The dual maximises (tr M^½)² with M = Λ^½VΛ^½ over diagonal Λ ≥ 0 of tr
 every A with columns of L2 norm at most 1. At Λ = I/n it is the singular-value bound. At the optimum V = XΛX, so that
 X = Λ^-½M^½Λ^-½, and diag X = 1; Λ ← Λ·(diag X)² converges to it (`ascent`).
 
-V may be block diagonal: several `classes` over the same cells, of which class c counts r_c times. Then M_c and X_c are
-those of each class, tr M^½ = Σ_c r_c tr M_c^½ and diag X = Σ_c r_c diag X_c.
+V may be block diagonal (`GramBlock`): block b is over some of the cells and counts r_b times. Then M_b and X_b are
+those of each block, tr M^½ = Σ_b r_b tr M_b^½ and diag X = Σ_b r_b diag X_b.
 
 Rounds of several such problems, in which V of one follows from A of the others, settle in fewer rounds by Anderson's
 method (`Extrapolation`): go on from the combination of the last images of V whose residuals nearly cancel. Residuals
@@ -33,8 +33,6 @@ _ABOVE = 1 + 1e-14  # columns are scaled to a little less than 1, so that roundi
 _STEPS = 60  # of the dual; prefixes and ranges on one attribute converge in 5 to 20
 _SETTLED = 3e-6  # a step of the dual whose relative gain is smaller is the last
 
-CountedGrams: TypeAlias = Sequence[tuple[float, Array]]
-"""(r, V) of every class, or (r, F) with V = FᵀF, which has few rows if V is of low rank."""
 _KEPT = 3  # rounds that are combined; with five, prefixes on five of Adult's attributes take 11 rounds instead of 10
 _SINGULAR = 1e-8  # relative to the largest: differences of residuals below this are rounding
 _ROUNDING = 1e-10  # of the mean of the diagonal
@@ -42,8 +40,21 @@ _ROUNDING = 1e-10  # of the mean of the diagonal
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
+class GramBlock:
+    """V over some of the cells, or F with V = FᵀF, which has few rows if V is of low rank; it counts `count` times."""
+
+    count: float
+    V: Array
+    cells: Array | slice = field(default_factory=lambda: slice(None))
+
+
+GramBlocks: TypeAlias = Sequence[GramBlock]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
 class AscentStep:
-    """Λ of trace 1, tr M^½, whose square is a lower bound, diag X, and A with AᵀA = X for each class.
+    """Λ of trace 1, tr M^½, whose square is a lower bound, diag X, and A with AᵀA = X for each block.
 
     The rows of A are orthogonal in Λ^½, and `halves` are the eigenvalues of M^½, their squared lengths there.
     """
@@ -55,36 +66,37 @@ class AscentStep:
     factors: tuple[Array, ...]
 
     @classmethod
-    def of(cls, lam: Array, classes: CountedGrams, *, factored: bool, least: float | None) -> AscentStep:
-        """An eigenproblem per class: O(n³), or O(r²n) for factors of r rows."""
-        u = np.sqrt(lam)
-        inverse = np.divide(1.0, u, out=np.zeros_like(u), where=u > 0)
+    def of(cls, lam: Array, blocks: GramBlocks, *, factored: bool, least: float | None) -> AscentStep:
+        """An eigenproblem per block: O(n³), or O(r²n) for factors of r rows."""
         root, diagonal = 0.0, np.zeros(len(lam))
         halves: list[Array] = []
         factors: list[Array] = []
-        for count, V in classes:
-            M = (V * lam) @ V.T if factored else u[:, None] * V * u
+        for block in blocks:
+            V, here = block.V, lam[block.cells]
+            u = np.sqrt(here)
+            inverse = np.divide(1.0, u, out=np.zeros_like(u), where=u > 0)
+            M = (V * here) @ V.T if factored else u[:, None] * V * u
             values, Q = eigh(M, driver="evd", check_finite=False, overwrite_a=True)
             rounded = rounded_roots(values)
             full = np.sqrt(np.maximum(values, values[-1] * 1e-30))
             halves.append(full if least is None else np.maximum(rounded, least * rounded[-1]))
             roots = np.sqrt(halves[-1])
             factors.append((Q / roots).T @ V if factored else roots[:, None] * Q.T * inverse)
-            root += count * float(rounded.sum())
-            diagonal += count * np.einsum("ij,ij->j", factors[-1], factors[-1])
+            root += block.count * float(rounded.sum())
+            diagonal[block.cells] += block.count * np.einsum("ij,ij->j", factors[-1], factors[-1])
         return cls(lam, root, diagonal, tuple(halves), tuple(factors))
 
 
 def ascent(
-    classes: Callable[[], CountedGrams], lam: Array, *, factored: bool = False, least: float | None = None
+    blocks: Callable[[], GramBlocks], lam: Array, *, factored: bool = False, least: float | None = None
 ) -> Iterator[AscentStep]:
-    """The steps of Λ ← Λ·(diag X)², without end; the classes may change between them, as row weights do.
+    """The steps of Λ ← Λ·(diag X)², without end; the blocks may change between them, as row weights do.
 
     If a V may be singular, `least` is the least eigenvalue of M^½, relative to the largest, that is not rounding. The
     exponent 1 also converges, in twice as many steps.
     """
     while True:
-        step = AscentStep.of(lam / lam.sum(), classes(), factored=factored, least=least)
+        step = AscentStep.of(lam / lam.sum(), blocks(), factored=factored, least=least)
         yield step
         lam = step.lam * step.diagonal**2
 
@@ -92,11 +104,20 @@ def ascent(
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class GaussianOptimum:
-    """A with columns of L2 norm 1, its loss tr((AᵀA)⁻¹V), and a bound that no other such A can beat."""
+    """A_b for every block: together of columns of L2 norm at most 1, at a loss Σ_b r_b tr((A_bᵀA_b)⁻¹V_b).
 
-    A: Dense
+    No other such A can be below the bound.
+    """
+
+    factors: tuple[Array, ...]
     loss: float
     bound: float
+
+    @property
+    def A(self) -> Dense:
+        """The factor, where V is one block."""
+        (factor,) = self.factors
+        return Dense(factor)
 
     @property
     def gap(self) -> float:
@@ -118,25 +139,30 @@ def gaussian_optimum(
     """
     if iterations < 1:
         raise StrategyError(f"The number of iterations is {iterations}. Use at least 1.")
-    search = search or first_search()
-    G = to_dense(V).astype(np.float64)
-    n = len(G)
-    G.flat[:: n + 1] += _RIDGE * max(float(np.trace(G)) / n, np.finfo(float).tiny)
-    found: list[tuple[float, Array]] = []
+    whole = [GramBlock(1.0, to_dense(V).astype(np.float64))]
+    return blocks_optimum(whole, search or first_search(), tolerance=tolerance, iterations=iterations)
+
+
+def blocks_optimum(blocks: GramBlocks, search: Search, *, tolerance: float, iterations: int = 200) -> GaussianOptimum:
+    """The same where V is block diagonal; it writes to the diagonals of the blocks."""
+    for block in blocks:
+        m = len(block.V)
+        block.V.flat[:: m + 1] += _RIDGE * max(float(np.trace(block.V)) / m, np.finfo(float).tiny)
+    found: list[tuple[float, tuple[Array, ...]]] = []
     bound, begun = 0.0, time.monotonic()
-    for number, step in enumerate(ascent(lambda: [(1.0, G)], np.sqrt(np.diag(G))), start=1):
+    for number, step in enumerate(ascent(lambda: blocks, np.sqrt(_diagonal(blocks))), start=1):
         bound = max(bound, step.root**2)
         last = number == iterations or not search.affords(time.monotonic() - begun)  # as long again
         if not found or number % 2 == 0 or last:
             norms = step.diagonal * step.lam
-            tried = (_primal(G, step, each) for each in (norms, np.maximum(norms, step.root * step.lam)))
+            tried = (_primal(blocks, step, each) for each in (norms, np.maximum(norms, step.root * step.lam)))
             found = [min([*found, *tried], key=lambda each: each[0])]
             search.tell(number, found[0][0])
             if last or found[0][0] <= (1 + tolerance) * bound:
                 break
         begun = time.monotonic()
-    loss, A = found[0]
-    return GaussianOptimum(Dense(A), loss, bound)
+    loss, factors = found[0]
+    return GaussianOptimum(factors, loss, bound)
 
 
 def eigen_seconds(n: int) -> float:
@@ -148,18 +174,17 @@ def eigen_seconds(n: int) -> float:
     return 6e-10 * n**3
 
 
-def best_dual(classes: CountedGrams, *, steps: int = _STEPS) -> tuple[float, Array]:
-    """(tr M^½, Λ) at the best Λ found. One eigenproblem per class and step.
+def best_dual(blocks: GramBlocks, *, steps: int = _STEPS) -> tuple[float, Array]:
+    """(tr M^½, Λ) at the best Λ found. One eigenproblem per block and step.
 
-    >>> value, lam = best_dual([(1.0, np.eye(3))])
+    >>> value, lam = best_dual([GramBlock(1.0, np.eye(3))])
     >>> round(value**2, 9), lam.round(9)
     (3.0, array([0.33333333, 0.33333333, 0.33333333]))
     """
-    n = len(classes[0][1])
-    lam = np.sqrt(np.sum([root * np.diag(V) for root, V in classes], axis=0))
+    lam = np.sqrt(_diagonal(blocks))
     best, found = 0.0, lam
-    most = max(1, min(steps, int(WORK / (len(classes) * n**3))))
-    for _, step in zip(range(most), ascent(lambda: classes, lam, least=0.0), strict=False):
+    most = max(1, min(steps, int(WORK / sum(float(len(block.V)) ** 3 for block in blocks))))
+    for _, step in zip(range(most), ascent(lambda: blocks, lam, least=0.0), strict=False):
         if step.root <= best * (1 + _SETTLED):
             break
         best, found = step.root, step.lam
@@ -177,17 +202,31 @@ def rounded_roots(values: Array) -> Array:
     return np.sqrt(np.maximum(values - len(values) * np.finfo(np.float64).eps * abs(float(values[-1])), 0.0))
 
 
-def _primal(G: Array, step: AscentStep, norms: Array) -> tuple[float, Array]:
-    """(loss, A) for A = M^¼ in its eigenvectors, with columns divided by the roots of `norms`.
+def _diagonal(blocks: GramBlocks) -> Array:
+    """The diagonal of V, of each block as often as it counts."""
+    every = [np.arange(len(block.V)) if isinstance(block.cells, slice) else block.cells for block in blocks]
+    found = np.zeros(1 + max(int(cells.max()) for cells in every))
+    for block, cells in zip(blocks, every, strict=True):
+        found[cells] += block.count * np.diag(block.V)
+    return found
+
+
+def _primal(blocks: GramBlocks, step: AscentStep, norms: Array) -> tuple[float, tuple[Array, ...]]:
+    """(loss, A of each block) for A = M^¼ in its eigenvectors, with columns divided by the roots of `norms`.
 
     With norms = diag M^½ every column has norm 1; with the larger of that and Λ·tr M^½, columns that the optimum leaves
     shorter, if V is singular, stay shorter.
     """
-    u, scale, (halves,), (factor,) = np.sqrt(step.lam), np.sqrt(norms), step.halves, step.factors
-    A = factor * (u / scale)
-    A /= np.maximum(np.sqrt(np.einsum("ij,ij->j", A, A)), 1.0) * _ABOVE
-    P = factor.T * (u * scale)[:, None]  # A⁻¹ up to halves
-    return float(np.sum(np.einsum("ij,ij->j", P, G @ P) / halves**2)), A
+    u, scale, loss, squares = np.sqrt(step.lam), np.sqrt(norms), 0.0, np.zeros(len(norms))
+    found: list[Array] = []
+    for block, halves, factor in zip(blocks, step.halves, step.factors, strict=True):
+        at = block.cells
+        A, P = factor * (u[at] / scale[at]), factor.T * (u[at] * scale[at])[:, None]  # P is A⁻¹ up to halves
+        squares[at] += block.count * np.einsum("ij,ij->j", A, A)
+        loss += block.count * float(np.sum(np.einsum("ij,ij->j", P, block.V @ P) / halves**2))
+        found.append(A)
+    longest = np.maximum(np.sqrt(squares), 1.0) * _ABOVE
+    return loss, tuple([A / longest[block.cells] for A, block in zip(found, blocks, strict=True)])
 
 
 @final

@@ -21,7 +21,7 @@ from hdmm.describe.domain import Domain
 from hdmm.describe.predicates import AllRange, Identity, PredicateSet, Prefix, Total, Vectors
 from hdmm.describe.product import Attributes, Product
 from hdmm.describe.workload import Workload
-from hdmm.matrix import Array, Dense, Matrix, to_dense
+from hdmm.matrix import Array, Dense, Matrix, Repeated, to_dense
 from hdmm.matrix.matrix import frozen
 from hdmm.strategy.axis_groups import AxisGroups
 from hdmm.strategy.strategy import Strategy
@@ -121,7 +121,12 @@ class MergedCells:
             return A
         shape = [self.domain.shape[i] for i in axes]
         places = [self.cells.get(i, np.arange(n)) for i, n in zip(axes, shape, strict=True)]
-        array = to_dense(A)[:, np.ravel_multi_index(np.ix_(*places), shape).ravel()]
+        index = np.ravel_multi_index(np.ix_(*places), shape).ravel()
+        if isinstance(A, Repeated):
+            return Repeated(A.inner, A.index[index])
+        if len(index) > MOST_RESTORED:
+            return Repeated(A, index)
+        array = to_dense(A)[:, index]
         whole = np.array_equal(array, np.rint(array))
         return Dense(frozen(array.astype(np.int64) if whole else array))
 

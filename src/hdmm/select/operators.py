@@ -18,6 +18,7 @@ from hdmm.select.opt_plus import opt_plus
 from hdmm.select.opt_r import measurable, opt_r
 from hdmm.select.opt_s import opt_s, suits_signs
 from hdmm.select.opt_x import mergeable, opt_merged, opt_x
+from hdmm.select.orbits import divisible, opt_orbits
 from hdmm.select.problem import Problem
 from hdmm.select.search import Operator, Search
 from hdmm.select.spaces import on_cells, opt_spaces
@@ -63,6 +64,8 @@ def operators_for(problem: Problem) -> list[Operator]:
         patience = kinds(cells) - 1 if cells > FEW else 4  # one of each kind
         found = Operator("OPT_0", for_worst_case(_raced(opt_x), "descend"), once, patience=patience)
         return [*residual, found, *signed]
+    if divisible(problem):
+        return [*residual, Operator("OPT_0", opt_orbits, 1)]
     several = len({product.factors for product in products}) > 1
     chosen = [*residual, Operator("OPT_M", for_worst_case(_marginals, "descend"), once, agree=0.0, patience=_PATIENT)]
     # A step of the others goes through every attribute of every product: if these are many, plain marginals are

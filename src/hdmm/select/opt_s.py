@@ -31,7 +31,7 @@ from hdmm.strategy.blocks import Block
 from hdmm.strategy.strategy import Strategy
 
 _MOST_CELLS = 512  # on which a restart takes ten seconds
-_FEW = 16  # cells up to which signs are tried whatever the rank: a restart takes a quarter of a second
+_FEW = 16  # cells up to which signs are tried for any fewer directions: a restart takes half a second
 _MOST_ENTRIES = 1 << 22  # of the queries, written out
 _RANK = 0.6  # of the cells: with more directions, p-Identities are mostly better, and have fewer numbers
 _NOTHING = 1e-10  # of the largest eigenvalue
@@ -83,7 +83,8 @@ def suits_signs(problem: Problem) -> bool:
     cells, queries = math.prod(problem.given.domain.shape[i] for i in axes), problem.given.queries
     if not 1 < cells <= _MOST_CELLS or queries * cells > _MOST_ENTRIES or not problem.restorable(axes):
         return False
-    return cells <= _FEW or int(np.linalg.matrix_rank(_queries(problem)[1])) <= _RANK * cells
+    directions = int(np.linalg.matrix_rank(_queries(problem)[1]))
+    return directions < cells if cells <= _FEW else directions <= _RANK * cells
 
 
 def _start(R: Array, number: int, search: Search) -> Array:

@@ -24,7 +24,7 @@ from hdmm.describe.product import Attributes, Product
 from hdmm.describe.workload import Workload
 from hdmm.matrix import Array, Dense, trace
 from hdmm.matrix.matrix import frozen
-from hdmm.select.gaussian_optimum import ascent
+from hdmm.select.gaussian_optimum import GramBlock, ascent
 from hdmm.select.problem import Problem
 from hdmm.select.search import Search
 from hdmm.select.worst import RowWeights, rounds
@@ -245,7 +245,7 @@ def _least(F: Array, search: Search, *, reserve: float = 0.0) -> Array:
     """
     lam = np.sqrt((F**2).sum(axis=0))
     best, least, bound = F, math.inf, 0.0
-    steps = ascent(lambda: [(1.0, F)], np.maximum(lam, 1e-6 * lam.max()), factored=True)
+    steps = ascent(lambda: [GramBlock(1.0, F)], np.maximum(lam, 1e-6 * lam.max()), factored=True)
     for _, step in zip(range(_STEPS), steps, strict=False):
         largest = float(step.diagonal.max())
         bound = max(bound, step.root**2)

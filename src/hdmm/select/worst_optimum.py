@@ -27,7 +27,7 @@ from hdmm.describe.predicates import Identity, Total
 from hdmm.describe.product import Product
 from hdmm.matrix import Array, Dense, to_dense
 from hdmm.privacy.guarantee import Noise
-from hdmm.select.gaussian_optimum import ascent
+from hdmm.select.gaussian_optimum import GramBlock, ascent
 from hdmm.select.goal import Goal
 from hdmm.select.problem import Problem
 from hdmm.select.search import Search, first_search
@@ -91,13 +91,13 @@ def worst_optimum(goal: Goal, search: Search | None = None) -> WorstOptimum:
     omega = [np.ones(len(each.W)) for each in queries]
     ridges = np.zeros(len(cells.classes))
 
-    def classes() -> list[tuple[float, Array]]:
+    def classes() -> list[GramBlock]:
         """What the weighted rows ask of each class: that of all copies is as if each had its share of Λ."""
         grams = [(each.W.T * w) @ each.W for each, w in zip(queries, omega, strict=True)]
         found = np.tensordot(np.transpose([each.asked for each in queries]), np.stack(grams), axes=1)
         ridges[:] = _RIDGE * np.trace(found, axis1=1, axis2=2) / cells.count
         found += ridges[:, None, None] * np.eye(cells.count)
-        return list(zip(cells.dimensions.tolist(), found / cells.copies, strict=True))
+        return list(map(GramBlock, cells.dimensions.tolist(), found / cells.copies))
 
     best: tuple[float, list[Array]] = (math.inf, [])
     bound = 0.0

@@ -14,7 +14,6 @@ import scipy.sparse as sp
 
 from hdmm.base.exceptions import WorkloadError
 from hdmm.base.hints import did_you_mean
-from hdmm.describe.aggregates import Linear
 from hdmm.describe.amount import SUM_IT
 from hdmm.describe.column import Column, columns
 from hdmm.describe.domain import Domain
@@ -23,7 +22,7 @@ from hdmm.describe.numeric import Bins
 from hdmm.describe.predicates import AllRange, Identity, PredicateSet, Sets
 from hdmm.describe.product import Product
 from hdmm.describe.table_column import RangeEnd, TableColumn, number_ends
-from hdmm.describe.table_query import GroupLabels, Row, RowBlock, TableQuery
+from hdmm.describe.table_query import GroupLabels, Linear, Row, RowBlock, TableQuery
 from hdmm.describe.values import Values
 from hdmm.describe.workload import Workload
 from hdmm.matrix import Array
@@ -196,7 +195,7 @@ def _table(
         label_columns=tuple(held[i].label_columns[k] for i, k in picks),
         workload=Workload(domain, tuple(products)),
         blocks=(RowBlock((None,) * len(picks), picks, tuple(each.labels for each in held)),),
-        aggregates=() if combine is None else (Linear("count", combine),),
+        aggregates=() if combine is None else (Linear(combine),),
         overlapping=any(each.ranged for each in held),
     )
 

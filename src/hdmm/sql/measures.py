@@ -93,9 +93,8 @@ COUNTED = Valuation(((1, True),))
 @final
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """An aggregate: its header, the places among `Measures.counted` of what it is made of, and the q of a quantile."""
+    """An aggregate: the places among `Measures.counted` of what it is made of, and the q of a quantile."""
 
-    header: str
     places: tuple[int, ...]
     q: float | None = None
 
@@ -121,9 +120,7 @@ class Measures:
     @classmethod
     def of(cls, select: SelectParts) -> Measures:
         """The measures that a SELECT asks for."""
-        return cls._sharing(
-            (one.header, _parts(select, one.node), _probability(select, one.node)) for one in select.aggregates
-        )
+        return cls._sharing((_parts(select, one.node), _probability(select, one.node)) for one in select.aggregates)
 
     @classmethod
     def at_ends(cls, selects: Sequence[SelectParts]) -> tuple[tuple[int, ...], tuple[Measures, ...]] | None:
@@ -137,22 +134,16 @@ class Measures:
         if not which:
             return None
         measures = (
-            cls._sharing(
-                (one.aggregates[k].header, (each[end], *each[2:]), None)
-                for end in (0, 1)
-                for k in which
-                if (each := ends[k])
-            )
-            for one, ends in zip(selects, found, strict=True)
+            cls._sharing(((each[end], *each[2:]), None) for end in (0, 1) for k in which if (each := ends[k]))
+            for ends in found
         )
         return which, tuple(measures)
 
     @classmethod
-    def _sharing(cls, aggregates: Iterable[tuple[str, Sequence[Counted], float | None]]) -> Measures:
+    def _sharing(cls, aggregates: Iterable[tuple[Sequence[Counted], float | None]]) -> Measures:
         numbers: dict[Counted, int] = {}
         each = tuple(
-            Measure(header, tuple(numbers.setdefault(part, len(numbers)) for part in parts), q)
-            for header, parts, q in aggregates
+            Measure(tuple(numbers.setdefault(part, len(numbers)) for part in parts), q) for parts, q in aggregates
         )
         return cls(tuple(numbers), each)
 

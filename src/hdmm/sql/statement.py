@@ -13,12 +13,11 @@ import scipy.sparse as sp
 from sqlglot import exp
 
 from hdmm.base.exceptions import SqlError, WorkloadError
-from hdmm.describe.aggregates import Aggregate, Linear, Quantiles, Quotient
-from hdmm.describe.aggregates import size as shape_of
 from hdmm.describe.column import columns
 from hdmm.describe.domain import Domain
 from hdmm.describe.table_column import TableColumn, number_ends
-from hdmm.describe.table_query import AtEnds, Row, TableQuery
+from hdmm.describe.table_query import Aggregate, AtEnds, Linear, Quantiles, Quotient, Row, TableQuery
+from hdmm.describe.table_query import size as shape_of
 from hdmm.describe.workload import Workload
 from hdmm.matrix import Array
 from hdmm.sql.cells import MOST_LISTED
@@ -213,7 +212,7 @@ class BoundStatement:
         return replace(
             table,
             workload=workload,
-            aggregates=(Quotient("percent", numerator, denominator, 100.0),),
+            aggregates=(Quotient(numerator, denominator, 100.0),),
             measures=("percent",),
             percent=True,
             at_ends=None if table.at_ends is None else AtEnds(table.at_ends.measures),
@@ -261,16 +260,16 @@ def _aggregates(measures: Sequence[Measures], blocks: Sequence[GroupedProduct]) 
             and isinstance(last, Quantiles)
             and all(one.each[k].places == one.each[k - 1].places for one in measures)
         ):  # of one column: one after the other
-            made[-1] = replace(last, names=(*last.names, measure.header), q=(*last.q, measure.q))
+            made[-1] = replace(last, q=(*last.q, measure.q))
             continue
         matrices = [_matrix(measures, blocks, starts, k, part) for part in range(len(measure.places))]
         first = measures[0].counted[measure.places[0]]
         if isinstance(first, Ordering) and measure.q is not None:
-            made.append(Quantiles((measure.header,), matrices[0], (measure.q,), *first.limits))
+            made.append(Quantiles(matrices[0], (measure.q,), *first.limits))
         elif len(matrices) == 2:
-            made.append(Quotient(measure.header, matrices[0], matrices[1]))
+            made.append(Quotient(matrices[0], matrices[1]))
         else:
-            made.append(Linear(measure.header, matrices[0]))
+            made.append(Linear(matrices[0]))
     return tuple(made)
 
 

@@ -252,7 +252,7 @@ def after(first: Matrix, second: Matrix) -> Matrix:
 
 def inverse_gram(A: Matrix) -> Matrix | None:
     """(AᵀA)⁻¹, implicit if A has structure; None if A is singular or nearly so."""
-    if _structured(A):
+    if is_structured(A):
         return gram_inverse(A)
     found = _inverted(to_dense(gram(A)).astype(np.float64))
     return None if found is None else Dense(frozen(found[0]))
@@ -278,7 +278,7 @@ def _beside_total(factors: tuple[Matrix, ...], A: Matrix | None = None) -> Axis 
     rest: Matrix
     if isinstance(A, Residual):
         u, kappa, rest = np.full(n, 1 / n), 0.0, Scaled(1 / n**3, A)
-    elif A is None or _structured(A):
+    elif A is None or is_structured(A):
         H = gram_inverse(Eye(n) if A is None else A)
         h = H.matmat(np.ones((n, 1)))[:, 0]
         c = float(h.sum())
@@ -322,8 +322,12 @@ def _sides(axis: Axis) -> tuple[Matrix, Matrix, Array]:
     return Stack((Eye(n),) * classes), Stack(tuple(forms)), n * np.arange(classes)
 
 
-def _structured(A: Matrix) -> bool:
-    """Whether the inverse gram is cheap, as for identities (alone or with rows below) and wavelets, in any order."""
+def is_structured(A: Matrix) -> bool:
+    """Whether the inverse gram is cheap, as for identities (alone or with rows below) and wavelets, in any order.
+
+    >>> is_structured(Eye(3)), is_structured(Ones(1, 3))
+    (True, False)
+    """
     return isinstance(A.inner if isinstance(A, Permuted) else A, (ExtendedDiagonal, Eye, Haar))
 
 

@@ -1,150 +1,316 @@
-"""Orthogonal: blocks whose factors see nothing of any total, so that what they say of each set of attributes is apart.
+"""Orthogonal: blocks whose rows are orthogonal, so that what they say is apart, and AᵀA is block diagonal.
 
-The residual space of a set b of attributes is what of their table no total over one of them holds: its vectors sum to
-0 along every attribute of b. These spaces are orthogonal and fill the whole. A block on the attributes b whose rows
-lie in the space of b measures that space and no other; with one block per space AᵀA is block diagonal, however b
-overlaps with others, and no attributes are merged: docs/research/operators.md.
+On every attribute the factors see *parts*: orthogonal subspaces, such as the total and all that sums to 0. If two
+blocks see different parts of some attribute, their rows are orthogonal, however their factors overlap, and W A⁺ =
+[W A_b⁺]_b without attributes being merged. So it is for residual spaces, each of which is what the table of a set of
+attributes says beyond totals (docs/research/operators.md), and for exchangeable values (select/orbits.py).
+
+Values that no factor tells apart may be one cell each: then A and W have a column per cell, and rows need to be
+orthogonal on cells only.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, reduce
-from typing import ClassVar, final
+from typing import Any, ClassVar, TypeAlias, final
 
 import numpy as np
 
 from hdmm.base.connected import connected
 from hdmm.base.exceptions import StrategyError
 from hdmm.describe.domain import Domain
-from hdmm.describe.predicates import PredicateSet
+from hdmm.describe.predicates import PredicateSet, Total
 from hdmm.describe.product import Attributes, Product
-from hdmm.matrix import Array, Matrix, to_dense
+from hdmm.matrix import Array, Dense, Kron, Matrix, Ones, Repeated, diagonal, to_dense, trace
+from hdmm.strategy.axis import SUPPORT_TOLERANCE, is_structured
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.form import Form
-from hdmm.strategy.subsets import subset_of, subsets
 
-_NOTHING = 1e-9  # of the norm of a row: less of a total, or of what is not measured, is rounding
-_PLAIN = 1e-6  # of what irregular numbers give: far above rounding
+_NOTHING = 1e-9  # of unit vectors: parts as near to orthogonal as this are
+_SEEN = 1e-7  # of the longest direction: what a factor sees of an attribute
+_ROUNDING = 1e-15  # of what predicates ask for
 _MOST_ENTRIES = 1 << 27  # of the queries on the attributes of one block, written out: 1 GiB
+_MOST_VALUES = 4096  # of an attribute of which a factor sees everything
+_PIECE = 1 << 24  # numbers that are worked on at once
+_TOTAL = Total()
+
+SetOn: TypeAlias = tuple[Attributes, PredicateSet]
+PartNumbers: TypeAlias = tuple[int, ...]
+Places: TypeAlias = tuple[tuple[int, int], ...]
+"""(attribute, number of its part) where the part is not the first, ascending."""
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class AskedBlock:
+    """A block, by number, and the predicate sets of a product that ask something of it, with the parts they ask of.
+
+    After the product's own sets come totals of other attributes, where these matter.
+    """
+
+    number: int
+    sets: tuple[SetOn, ...]
+    parts: tuple[PartNumbers, ...]
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Piece:
-    """Some of the predicate sets of a product, by number, as coordinates of one block: a row for each combination."""
+    """Predicate sets of a space, by number, that factors of its block connect: A in their coordinates, and A⁺."""
 
     sets: tuple[int, ...]
-    axes: Attributes  # none where the sets are averaged over all of theirs
-    rows: Array
-    missing: bool  # whether the block does not measure all that the predicates ask for
+    A: Array
+    inverse: Array
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class PartGrams:
+    """BᵀVB of a predicate set, by the parts of its attributes whose orthonormal columns are B; those of rounding are
+    left out. `least` is what counts as asked for, and `outside` whether something is asked for outside all parts."""
+
+    grams: Mapping[PartNumbers, Array]
+    least: float
+    outside: bool
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Orthogonal(Form):
-    """One block per residual space; a product is asked of the spaces of all subsets of its attributes."""
+    """Blocks of which each sees parts of its own; a product is asked of the blocks whose parts it sees.
 
+    `parts` are orthonormal columns, by attribute; the first sees the total. `places` has the block of each combination.
+    `first` has the value of each attribute that stands for another one, its cell; on others the columns are 0.
+    """
+
+    parts: tuple[tuple[Array, ...], ...]
+    places: Mapping[Places, int]
+    first: tuple[Array, ...]
     has_cells: ClassVar[bool] = False
 
     @classmethod
     def of(cls, domain: Domain, blocks: Sequence[Block]) -> Orthogonal | None:
-        """The form of blocks on different sets of attributes, each in its residual space; None for others."""
-        if len({subset_of(block.axes) for block in blocks}) < len(blocks):
+        """The form of blocks that see different parts; None for others. O(rows · cells²) per attribute.
+
+        One block has it only if columns are repeated, because for others there are inverses that are quicker.
+        """
+        shape, factors = domain.shape, dict.fromkeys(f for block in blocks for f in block.factors)
+        one = len(blocks) < 2 and not any(isinstance(A, Repeated) for _, A in factors)
+        if one or any(A.shape[0] * A.shape[1] > _MOST_ENTRIES and not is_structured(A) for _, A in factors):
             return None
-        factors = {(tuple(domain.shape[i] for i in axes), A) for block in blocks for axes, A in block.factors}
-        return cls(domain, blocks) if all(_sees_no_total(A, sizes) for sizes, A in factors) else None
+        seen = {(axes, A): _spans(A, tuple([shape[i] for i in axes])) for axes, A in factors}
+        spans = [{span: span.columns} for span in map(_total_span, shape)]
+        for (axes, _), each in seen.items():
+            for i, span in zip(axes, each, strict=True):
+                spans[i][span] = span.columns
+        if any(n > _MOST_VALUES and None in each.values() for n, each in zip(shape, spans, strict=True)):
+            return None
+        for parts_of in (_parts_on_values, _parts_on_cells):
+            made = {(n, *each): parts_of(n, each) for n, each in zip(shape, spans, strict=True)}
+            found = [made[n, *each] for n, each in zip(shape, spans, strict=True)]
+            places: dict[Places, int] = {}
+            for j, block in enumerate(blocks):
+                on = ((i, span) for f in block.factors for i, span in zip(f[0], seen[f], strict=True))
+                places[_places({i: found[i].numbers[span] for i, span in on})] = j
+            if len(places) == len(blocks):
+                return cls(domain, blocks, tuple([p.bases for p in found]), places, tuple([p.first for p in found]))
+        return None
 
     def total_variance(self, products: Sequence[Product]) -> float:
-        """Σ_k w_k² Σ_b ‖W_b A_b⁺‖²_F: W_b is the product with what is not in b averaged."""
+        """Σ_k w_k² Σ_b tr(A_b⁺ᵀV_kA_b⁺); infinite if a product is not supported."""
         total = 0.0
         for product in (product for product in products if product.weight > 0):
-            for block, pieces in self._spaces(product):
-                if block is None or any(piece.missing for piece in pieces):
+            for space in self.spaces(product):
+                if space is None:
                     return math.inf
-                squares = math.prod(float(np.vdot(piece.rows, piece.rows)) for piece in pieces)
-                total += (product.weight / block.weight) ** 2 * squares
+                found = (product.weight / self.blocks[space.number].weight) ** 2
+                for piece in self._pieces(space):
+                    V = Kron(tuple([Dense(self._asked(*space.sets[k]).grams[space.parts[k]]) for k in piece.sets]))
+                    asked, on_rows = trace(V), V.matmat(piece.inverse)
+                    if asked - float(np.vdot(on_rows, piece.A.T)) > SUPPORT_TOLERANCE * asked:
+                        return math.inf
+                    found *= float(np.vdot(on_rows, piece.inverse))
+                total += found
         return total
 
     def variances(self, product: Product) -> Iterator[Array]:
         counts = [p.count(product.cells(axes)) for axes, p in product.sets]
         found = np.zeros(counts)
-        for block, pieces in self._spaces(product):
-            if block is not None:
-                each = [(piece, np.einsum("ij,ij->i", piece.rows, piece.rows)) for piece in pieces]
-                found += _combined(each, counts) / block.weight**2
+        for space in filter(None, self.spaces(product)):
+            here = np.full([1] * len(space.sets), self.blocks[space.number].weight ** -2)
+            for piece in self._pieces(space):
+                shape = [self._count(space, k) if k in piece.sets else 1 for k in range(len(space.sets))]
+                here = here * self._squares(space, piece).reshape(shape)
+            found += here.reshape(here.shape[: len(counts)])
         yield found.ravel()
 
     def covariances(self, first: Product, rows: Array, second: Product, others: Array) -> Array:
-        at, to = (_places(product, chosen) for product, chosen in ((first, rows), (second, others)))
-        spaces = {block.axes: pieces for block, pieces in self._spaces(second, like=first) if block is not None}
         found = np.zeros(len(rows))
-        for block, pieces in self._spaces(first, like=second):
-            if block is None or block.axes not in spaces:
-                continue
-            here = np.full(len(rows), block.weight**-2)
-            ours = {piece.axes: _chosen(first, piece, at) for piece in pieces if piece.axes}
-            theirs = {piece.axes: _chosen(second, piece, to) for piece in spaces[block.axes] if piece.axes}
-            for axes, R in ours.items():
-                here *= np.einsum("ij,ij->i", R, theirs[axes])
-            for product, every, places in ((first, pieces, at), (second, spaces[block.axes], to)):
-                for piece in (piece for piece in every if not piece.axes):
-                    here *= _chosen(product, piece, places)[:, 0]
-            found += here
+        there = {each.number: each for each in self.spaces(second, also=first.axes) if each is not None}
+        for space in filter(None, self.spaces(first, also=second.axes)):
+            if space.number in there:
+                other = there[space.number]
+                R = self._chosen(space, first, rows, like=second)
+                S = self._chosen(other, second, others, like=first)
+                each = [np.einsum("ij,ij->i", R[i], S[i]) for i in R]
+                found += reduce(np.multiply, each, np.full(len(rows), self.blocks[space.number].weight ** -2))
         return found
 
-    def _spaces(self, product: Product, like: Product | None = None) -> Iterator[tuple[Block | None, list[Piece]]]:
-        """The block and the pieces of the product in each residual space that it sees; no block where none measures.
+    def spaces(self, product: Product, *, also: Attributes = ()) -> Iterator[AskedBlock | None]:
+        """The blocks that the product asks, with what it asks of them; None for what no block measures.
 
-        Pieces are joined where predicates or factors of the block overlap; with `like`, where those of the other
-        product do, so that the pieces of both are of the same attributes.
+        Of attributes that the product totals, those of `also` count, and those whose total is not a part by itself.
         """
-        for b in subsets(sorted(i for axes, _ in product.sets for i in axes)):
-            block = self._by_axes.get(subset_of(b))
-            if block is None:
-                if not self._unseen(product, b):
-                    yield None, []
-                continue
-            joined = [*block.factors, *(() if like is None else like.sets)]
-            links = [tuple(i for i in axes if i in b) for axes, _ in joined]
-            pieces = [self._piece(product, part, block) for part in _linked(product.sets, b, links)]
-            if all(piece.rows.any() or piece.missing for piece in pieces):
-                yield block, pieces
+        totals = sorted({*self._unlike, *also} - {*product.axes})
+        sets = (*product.sets, *(((i,), _TOTAL) for i in totals))
+        asked = [self._asked(*each) for each in sets]
+        if any(not each.grams and not each.outside for each in asked):  # queries of all zeros
+            return
+        if any(each.outside for each in asked):
+            yield None
+        for parts in itertools.product(*(each.grams for each in asked)):
+            on = zip(sets, parts, strict=True)
+            pairs = {i: part for (axes, _), numbers in on for i, part in zip(axes, numbers, strict=True)}
+            number = self.places.get(_places(pairs))
+            if number is not None:
+                more = [i for i in self.blocks[number].axes if i not in pairs]
+                yield AskedBlock(number, (*sets, *(((i,), _TOTAL) for i in more)), (*parts, *((0,) for _ in more)))
+            elif all(np.trace(each.grams[part]) > each.least for each, part in zip(asked, parts, strict=True)):
+                yield None
 
-    def _piece(self, product: Product, part: tuple[tuple[int, ...], Attributes], block: Block) -> Piece:
-        """W A⁺ of the predicate sets of a part, on its attributes, which factors of the block fill."""
-        numbers, kept = part
-        shape, sets = self.domain.shape, [product.sets[k] for k in numbers]
-        factors = [(axes, A) for axes, A in block.factors if axes[0] in kept]
-        key = (
-            tuple((p, tuple((shape[i], kept.index(i) if i in kept else -1) for i in axes)) for axes, p in sets),
-            tuple((A, tuple(map(kept.index, axes))) for axes, A in factors),
-        )
-        found = self._known.get(key)
-        if found is None:
-            A = joined_rows(shape, factors, kept)
-            W = _seen(averaged_rows(shape, sets, kept), [shape[i] for i in kept])
-            rows = W @ inverted(A)
-            missing = np.abs(W - rows @ A).max(initial=0.0) > _NOTHING * np.abs(W).max(initial=0.0)
-            found = self._known[key] = rows, bool(missing)
-        return Piece(numbers, kept, *found)
+    def rows(self, axes: Attributes, p: PredicateSet, parts: PartNumbers) -> Array:
+        """A predicate set in coordinates of some parts: a row for each predicate. Kept for the next block."""
+        key = (p, *(id(self.parts[i][part]) for i, part in zip(axes, parts, strict=True)))
+        if key not in self._known:
+            B, W = self._columns(axes, parts), p.matrix(math.prod(self.domain.shape[i] for i in axes))
+            if W.shape[0] * B.shape[1] > _MOST_ENTRIES:
+                raise StrategyError(f"The {W.shape[0]:,} queries of a product are too many to write out. Use fewer.")
+            self._known[key] = W.matmat(B)
+        return self._known[key]
 
-    def _unseen(self, product: Product, b: Attributes) -> bool:
-        """Whether the product asks nothing of a residual space."""
-        return any(
-            _is_null(p, tuple(self.domain.shape[i] for i in axes), tuple(i in b for i in axes))
-            for axes, p in product.sets
-        )
+    def factor(self, axes: Attributes, A: Matrix, parts: PartNumbers) -> tuple[Array, Array]:
+        """(A, A⁺) in coordinates of some parts."""
+        key = (A, *(id(self.parts[i][part]) for i, part in zip(axes, parts, strict=True)))
+        if key not in self._known:
+            found = A.matmat(self._columns(axes, parts)).astype(np.float64)
+            self._known[key] = found, inverted(found)
+        return self._known[key]
+
+    def total_in(self, i: int) -> Array:
+        """The total of an attribute in coordinates of its first part."""
+        return self.parts[i][0].sum(axis=0)
+
+    def parts_of(self, number: int) -> dict[int, int]:
+        """The number of the part of each attribute that a block does not total."""
+        return self._parts_of[number]
 
     @cached_property
-    def _by_axes(self) -> Mapping[int, Block]:
-        return {subset_of(block.axes): block for block in self.blocks}
+    def _parts_of(self) -> list[dict[int, int]]:
+        found = [dict.fromkeys(block.axes, 0) for block in self.blocks]
+        for places, j in self.places.items():
+            found[j].update(places)
+        return found
 
     @cached_property
-    def _known(self) -> dict[object, tuple[Array, bool]]:
+    def _unlike(self) -> tuple[int, ...]:
+        """The attributes of which the part of the total holds more than the total."""
+        return tuple(i for i, parts in enumerate(self.parts) if parts[0].shape[1] > 1)
+
+    @cached_property
+    def _known(self) -> dict[Any, Any]:
         return {}
+
+    def _columns(self, axes: Attributes, parts: PartNumbers) -> Array:
+        return reduce(np.kron, [self.parts[i][part] for i, part in zip(axes, parts, strict=True)])
+
+    def _count(self, space: AskedBlock, k: int) -> int:
+        axes, p = space.sets[k]
+        return p.count(math.prod(self.domain.shape[i] for i in axes))
+
+    def _asked(self, axes: Attributes, p: PredicateSet) -> PartGrams:
+        key = (p, *(id(self.parts[i]) for i in axes))
+        if key not in self._known:
+            V = p.gram(math.prod(self.domain.shape[i] for i in axes))
+            whole, found, left = trace(V), dict[PartNumbers, Array](), self._on_cells(axes, V)
+            least = SUPPORT_TOLERANCE * whole
+            for parts in itertools.product(*(range(len(self.parts[i])) for i in axes)):
+                B = self._columns(axes, parts)
+                G = B.T @ V.matmat(B)
+                left -= float(np.trace(G))
+                if np.trace(G) > _ROUNDING * len(B) * whole:
+                    found[parts] = G
+            self._known[key] = PartGrams(found, least, left > least)
+        return self._known[key]
+
+    def _on_cells(self, axes: Attributes, V: Matrix) -> float:
+        """The trace of V on cells; infinite if V tells values of one cell apart."""
+        shape = [self.domain.shape[i] for i in axes]
+        first = np.ravel_multi_index(np.ix_(*(self.first[i] for i in axes)), shape).ravel()
+        cells = np.unique(first)
+        if len(cells) == len(first):
+            return trace(V)
+        E = np.zeros((len(first), len(cells)))
+        E[cells, np.arange(len(cells))] = 1.0
+        on_cells = V.matmat(E)
+        squares = diagonal(V) + diagonal(V)[first] - 2 * on_cells[np.arange(len(first)), np.searchsorted(cells, first)]
+        return math.inf if squares.sum() > SUPPORT_TOLERANCE * trace(V) else float(diagonal(V)[cells].sum())
+
+    def _pieces(self, space: AskedBlock, links: Sequence[Attributes] = ()) -> list[Piece]:
+        """The pieces of what is asked of a block, which no factor, predicate set or link crosses."""
+        block, sets = self.blocks[space.number], space.sets
+        parts = {
+            i: n for (axes, _), each in zip(sets, space.parts, strict=True) for i, n in zip(axes, each, strict=True)
+        }
+        found: list[Piece] = []
+        for part in connected([*(axes for axes, _ in sets), *(axes for axes, _ in block.factors), *links]):
+            numbers = tuple(k for k, (axes, _) in enumerate(sets) if axes[0] in part)
+            order = [i for k in numbers for i in sets[k][0]]
+            each = [
+                (axes, self.factor(axes, A, tuple(parts[i] for i in axes)))
+                for axes, A in block.factors
+                if axes[0] in part
+            ]
+            missing = [((i,), self._total_factor(i)) for i in order if i not in block.axes]
+            on = [i for axes, _ in (*each, *missing) for i in axes]
+            sizes = [self.parts[i][parts[i]].shape[1] for i in on]
+            A, inverse = (reduce(np.kron, [both[side] for _, both in (*each, *missing)]) for side in (0, 1))
+            if on != order:
+                places = [on.index(i) for i in order]
+                A = A.reshape(-1, *sizes).transpose(0, *(1 + k for k in places)).reshape(A.shape)
+                inverse = inverse.reshape(*sizes, -1).transpose(*places, len(sizes)).reshape(inverse.shape)
+            found.append(Piece(numbers, A, inverse))
+        return found
+
+    def _total_factor(self, i: int) -> tuple[Array, Array]:
+        row = self.total_in(i)[None, :]
+        return row, row.T / (row**2).sum()
+
+    def _squares(self, space: AskedBlock, piece: Piece) -> Array:
+        """The squared length of W A⁺ for all combinations of the predicates of a piece, some at a time."""
+        head, *tail = [self.rows(*space.sets[k], space.parts[k]) for k in piece.sets]
+        rest = tuple(map(Dense, tail))
+        step = max(1, _PIECE // max(1, math.prod(map(len, tail)) * piece.inverse.shape[1]))
+        return np.concatenate(
+            [
+                (Kron((Dense(head[a : a + step]), *rest)).matmat(piece.inverse) ** 2).sum(axis=1)
+                for a in range(0, len(head), step)
+            ]
+        )
+
+    def _chosen(self, space: AskedBlock, product: Product, rows: Array, *, like: Product) -> dict[int, Array]:
+        """Some queries on the answers of a space's block, piece by piece, named by its first attribute."""
+        counts = [self._count(space, k) for k in range(len(space.sets))]
+        at = np.unravel_index(rows, counts) if counts else ()
+        found: dict[int, Array] = {}
+        for piece in self._pieces(space, [axes for axes, _ in like.sets]):
+            each = [self.rows(*space.sets[k], space.parts[k])[at[k]] for k in piece.sets]
+            joined = reduce(lambda R, S: (R[:, :, None] * S[:, None, :]).reshape(len(R), -1), each)
+            found[min(i for k in piece.sets for i in space.sets[k][0])] = joined @ piece.inverse
+        return found
 
 
 def averaged_rows(shape: Sequence[int], sets: Sequence[tuple[Attributes, PredicateSet]], kept: Attributes) -> Array:
@@ -159,11 +325,6 @@ def averaged_rows(shape: Sequence[int], sets: Sequence[tuple[Attributes, Predica
         here = tuple(i for i in axes if i in kept)
         each.append((here, W.reshape(W.shape[0], -1)))
     return _joined(shape, each, kept)
-
-
-def joined_rows(shape: Sequence[int], factors: Sequence[tuple[Attributes, Matrix]], kept: Attributes) -> Array:
-    """The factors of a block as one matrix over the cells of the kept attributes, which they fill."""
-    return _joined(shape, [(axes, to_dense(A).astype(np.float64)) for axes, A in factors], kept)
 
 
 def inverted(A: Array) -> Array:
@@ -193,61 +354,91 @@ def _joined(shape: Sequence[int], each: Sequence[tuple[Attributes, Array]], kept
     return T.transpose(0, *(1 + order.index(i) for i in kept)).reshape(rows, -1)
 
 
-def _linked(
-    sets: Sequence[tuple[Attributes, PredicateSet]], b: Attributes, links: Sequence[Attributes]
-) -> Iterator[tuple[tuple[int, ...], Attributes]]:
-    """(numbers of predicate sets, their attributes of b): parts that no set and no link crosses; others by themselves.
-
-    A set that has no attribute in b is a part of its own. Parts with attributes come in the order of these.
-    """
-    own = [(*(i for i in axes if i in b), -1 - k) for k, (axes, _) in enumerate(sets)]  # −1 − k stands for set k
-    parts = [
-        (tuple([-1 - x for x in reversed(part) if x < 0]), tuple([x for x in part if x >= 0]))
-        for part in connected([*own, *links])
-    ]
-    return iter(sorted(parts, key=lambda part: (not part[1], part[1], part[0])))
+def _places(parts: Mapping[int, int]) -> Places:
+    return tuple(sorted([(i, part) for i, part in parts.items() if part]))
 
 
-def _combined(each: Sequence[tuple[Piece, Array]], counts: Sequence[int]) -> Array:
-    """The product of a number per combination of each piece, over all combinations of predicates."""
-    found = np.ones([1] * len(counts))
-    for piece, values in each:
-        shape = [counts[k] if k in piece.sets else 1 for k in range(len(counts))]
-        found = found * values.reshape(shape)
-    return found
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _Span:
+    """What a factor sees of an attribute, as orthonormal columns (None for all of it), and which values are alike."""
+
+    columns: Array | None
+    of: Array
 
 
-def _places(product: Product, rows: Array) -> tuple[Array, ...]:
-    counts = [p.count(product.cells(axes)) for axes, p in product.sets]
-    return np.unravel_index(rows, counts) if counts else ()
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _Parts:
+    """The parts of an attribute, the number of the part of each span, and the value that stands for each value."""
+
+    bases: tuple[Array, ...]
+    numbers: Mapping[_Span, int]
+    first: Array
 
 
-def _chosen(product: Product, piece: Piece, at: Sequence[Array]) -> Array:
-    """The row of a piece for each query."""
-    counts = [p.count(product.cells(axes)) for axes, p in product.sets]
-    return piece.rows[np.ravel_multi_index([at[k] for k in piece.sets], [counts[k] for k in piece.sets])]
-
-
-def _sees_no_total(A: Matrix, sizes: tuple[int, ...]) -> bool:
-    n = A.shape[1]
-    irregular = np.cos(np.arange(1.0, n + 1) ** 2)
-    on_one, on_irregular = np.abs(A.matmat(np.stack([np.ones(n), irregular], axis=1))).max(axis=0, initial=0.0)
-    if on_one > _PLAIN * on_irregular:  # it sees the total of everything, and need not be written out
-        return False
-    T = to_dense(A).astype(np.float64).reshape(-1, *sizes)
-    largest = float(np.abs(T).max(initial=0.0))
-    return all(np.abs(T.sum(axis=k + 1)).max(initial=0.0) <= _NOTHING * largest for k in range(len(sizes)))
+@lru_cache(maxsize=1024)
+def _total_span(n: int) -> _Span:
+    return _Span(np.full((n, 1), n**-0.5), np.zeros(n, dtype=np.intp))
 
 
 @lru_cache(maxsize=4096)
-def _is_null(p: PredicateSet, sizes: tuple[int, ...], kept: tuple[bool, ...]) -> bool:
-    """Whether predicates see nothing of the residual space of the kept attributes."""
-    every = tuple(range(len(sizes)))
-    b = tuple(i for i in every if kept[i])
-    return not _seen(averaged_rows(sizes, [(every, p)], b), [sizes[i] for i in b]).any()
+def _spans(A: Matrix, sizes: tuple[int, ...]) -> tuple[_Span, ...]:
+    """What a factor sees of each of its attributes."""
+    if isinstance(A, Ones):
+        return tuple(map(_total_span, sizes))
+    if is_structured(A):
+        return tuple([_Span(None, np.arange(n)) for n in sizes])
+    T = to_dense(A).astype(np.float64).reshape(-1, *sizes) + 0.0
+    alike = [_alike(np.moveaxis(T, 1 + k, 0)) for k in range(len(sizes))]
+    few = T[:, *np.ix_(*(first for first, _ in alike))]
+    found: list[_Span] = []
+    for k, (first, of) in enumerate(alike):
+        M = np.moveaxis(few, 1 + k, 0).reshape(len(first), -1)
+        R: Any = np.linalg.qr(M.T, mode="r") if M.shape[1] > len(M) else M.T
+        U = _basis(R.T)
+        found.append(_Span(U if len(first) == len(of) else _basis(U[of]), of))
+    return tuple(found)
 
 
-def _seen(W: Array, sizes: Sequence[int]) -> Array:
-    """What the rows see of the residual space; exactly 0 where it is but rounding."""
-    left = centred(W, sizes)
-    return left if np.abs(left).max(initial=0.0) > _NOTHING * np.abs(W).max(initial=0.0) else np.zeros_like(left)
+def _alike(each: Array) -> tuple[Array, Array]:
+    """(the first of the arrays that are equal, for every array the number of those equal to it)."""
+    labels: dict[bytes, int] = {}
+    of = np.array([labels.setdefault(one.tobytes(), len(labels)) for one in each])
+    return np.unique(of, return_index=True)[1], of
+
+
+def _parts_on_values(n: int, spans: Mapping[_Span, Array | None]) -> _Parts:
+    """Spans, of these columns, that are not orthogonal are in one part. The first span's is 0."""
+    each = list(spans.values())
+    members = connected([*((a,) for a in range(len(each))), *_overlapping(each)])
+    bases: list[Array] = []
+    for part in members:
+        held = [U for a in part if (U := each[a]) is not None]
+        bases.append(np.eye(n) if len(held) < len(part) else held[0] if len(held) == 1 else _basis(np.hstack(held)))
+    of = {a: number for number, part in enumerate(members) for a in part}
+    return _Parts(tuple(bases), {span: of[a] for a, span in enumerate(spans)}, np.arange(n))
+
+
+def _parts_on_cells(n: int, spans: Mapping[_Span, Array | None]) -> _Parts:
+    """The same where values that no factor tells apart are one cell each."""
+    _, cells, of = np.unique([span.of for span in spans], axis=1, return_index=True, return_inverse=True)
+    over = {span: U if U is None else _basis(U[cells]) for span, U in spans.items()}
+    found = _parts_on_values(len(cells), over)
+    wide = [np.zeros((n, B.shape[1])) for B in found.bases]
+    for whole, B in zip(wide, found.bases, strict=True):
+        whole[cells] = B
+    return _Parts(tuple(wide), found.numbers, cells[of.ravel()])
+
+
+def _overlapping(each: Sequence[Array | None]) -> Iterator[tuple[int, int]]:
+    for a, b in itertools.combinations(range(len(each)), 2):
+        U, V = each[a], each[b]
+        if U is None or V is None or np.abs(U.T @ V).max(initial=0.0) > _NOTHING:
+            yield a, b
+
+
+def _basis(U: Array) -> Array:
+    """Orthonormal columns of the same span."""
+    Q, sizes, _ = np.linalg.svd(U, full_matrices=False)
+    return Q[:, sizes > _SEEN * sizes[0]]

@@ -17,7 +17,7 @@ from hdmm.describe.domain import Domain
 from hdmm.describe.predicates import Groups, PredicateSet
 from hdmm.describe.product import Attributes, Product
 from hdmm.describe.workload import Workload
-from hdmm.matrix import Array, Eye, Matrix, Ones, Residual, column_norms, largest_column_norm
+from hdmm.matrix import Array, Eye, Matrix, Ones, Repeated, Residual, column_norms, largest_column_norm
 from hdmm.matrix.sensitivity import Coefficient
 from hdmm.privacy.guarantee import Noise
 from hdmm.strategy.axis import axis_of
@@ -201,10 +201,10 @@ def form_of(strategy: Strategy, precisions: Sequence[float] | None = None) -> Fo
 
     It is at unit noise or, without weights, at the given precision (one over the variance) of each block.
 
-    Informed beside known counts; Direct without inference; Orthogonal if factors on several attributes see no totals,
-    with one block per set of attributes. Otherwise a ClassForm: for one product, for two, and for any number whose
-    factors diagonalise together on each attribute (marginals, marginals over bases, hierarchies of nested splits);
-    where they do on all attributes but one; for trees of squares; and on up to 4096 cells. Beyond, NoForm.
+    Informed beside known counts; Direct without inference; Orthogonal if factors on several attributes, or with
+    repeated columns, see parts that are apart. Otherwise a ClassForm: for one product, for two, and for any number
+    whose factors diagonalise together on each attribute (marginals, marginals over bases, hierarchies of nested
+    splits); where they do on all attributes but one; for trees of squares; and on up to 4096 cells. Beyond, NoForm.
 
     >>> len(form_of(Strategy.identity(Domain({"x": 2}))).axes)
     1
@@ -216,8 +216,8 @@ def form_of(strategy: Strategy, precisions: Sequence[float] | None = None) -> Fo
     if strategy.inference == "none":
         return Direct(strategy.domain, strategy.blocks)
     blocks = sharing(strategy.table)
-    orthogonal = None if strategy.groups.trivial else Orthogonal.of(strategy.domain, blocks)
-    return orthogonal or _class_form(strategy, blocks)
+    plain = strategy.groups.trivial and not any(isinstance(A, Repeated) for _, A in blocks.distinct)
+    return (None if plain else Orthogonal.of(strategy.domain, blocks)) or _class_form(strategy, blocks)
 
 
 def diagonal_form(strategy: Strategy) -> ClassForm | None:

@@ -13,7 +13,7 @@ from hdmm.apps.studio.serve import _listening, _opened
 from hdmm.base.exceptions import HdmmError
 from tests.apps.studio.conftest import HOST, PORT, TOKEN, Page, TestClient
 
-WRITES = ("try", "edit", "plan", "cancel", "offer", "release", "resume")
+WRITES = ("try", "edit", "plan", "cancel", "offer", "release", "resume", "rows")
 READS = ("state", "pulse", "outlook", "step?value=1")
 
 

@@ -286,6 +286,21 @@ def test_a_release_that_was_not_written_is_published_without_spending(
     assert page.look()["published"]["report"]
 
 
+def test_rows_are_made_of_what_was_released(releasable: Page, in_threads: None) -> None:
+    page = releasable
+    page.post("rows", {})
+    assert page.done("release")["state"] == "failed"  # nothing is there yet
+    page.post("release", page.order())
+    assert page.done("release")["state"] == "done"
+    spent = page.spent()
+    for _ in range(2):  # the second time in place of the first
+        page.post("rows", {})
+        told = page.done("release")
+        assert (told["kind"], told["state"]) == ("rows", "done")
+        assert told["rows"] == len((Path(told["folder"]) / "rows.csv").read_text().splitlines()) - 1
+    assert page.spent() == spent
+
+
 def test_a_debit_without_a_release_is_told(releasable: Page, in_threads: None, monkeypatch: pytest.MonkeyPatch) -> None:
     page = releasable
 

@@ -15,6 +15,7 @@ from hdmm.apps.facts import forecast_facts, spec_facts
 from hdmm.base.hints import decimal_point, first_of
 from hdmm.base.numbers import up
 from hdmm.engines import Device, gpu
+from hdmm.measure.synthesis import expected_distances
 from hdmm.privacy.guarantee import ZCDP, ApproxDP, GaussianDP, Privacy, PureDP, error_factor, scaled, short_name
 from hdmm.publication.forecast import as_measured
 from hdmm.publication.metadata import protection_facts
@@ -82,6 +83,9 @@ def _margin(name: str, margin: str) -> float:
 @click.option(
     "--same-rows", is_flag=True, help="With --with: state that the releases are of the rows that the file names."
 )
+@click.option(
+    "--rows", type=click.IntRange(min=1), help="Also simulate how near hdmm rows will come to data of so many rows."
+)
 @click.option("--engine", "engine_name", type=click.Choice(["gpu"]), help="Search on the GPU of this machine.")
 @click.option("--force", is_flag=True, help="Replace the saved plan even if it is better.")
 @click.option("--verbose", is_flag=True, help="Also show what is measured, what was tried, and bounds.")
@@ -92,6 +96,7 @@ def plan(
     targets: dict[str, float],
     earlier: tuple[Path, ...],
     same_rows: bool,
+    rows: int | None,
     engine_name: str | None,
     force: bool,
     verbose: bool,
@@ -103,6 +108,8 @@ def plan(
     Ctrl-C ends the search, and the best plan so far is kept; the exit code is then 130.
     """
     engine = None if engine_name is None else gpu()
+    if rows is not None and earlier:
+        raise click.UsageError("--rows is about one release. Leave it out, or --with.")
     if same_rows and not earlier:
         raise click.UsageError("--same-rows is about earlier releases. Name them with --with, or leave it out.")
     found = given.load_without_data(spec)
@@ -114,12 +121,12 @@ def plan(
         made = make_plan(found, force=force, trial=bool(targets), progress=None if out.speaks else False, engine=engine)
         interrupted = made.interrupted
         if not out.quiet:
-            _show(found, made, out, verbose=verbose)
+            _show(found, made, out, rows, verbose=verbose)
     if interrupted:
         raise click.exceptions.Exit(INTERRUPTED)
 
 
-def _show(spec: Spec, made: Planned, out: Output, *, verbose: bool) -> None:
+def _show(spec: Spec, made: Planned, out: Output, rows: int | None, *, verbose: bool) -> None:
     chosen, found = made.plan, outlook(spec, made.plan)
     tables, least = found.tables, found.least
     _say_margins(spec, tables, out)
@@ -135,10 +142,18 @@ def _show(spec: Spec, made: Planned, out: Output, *, verbose: bool) -> None:
     out.say(*(chosen.explain(advice=False).splitlines() if verbose else []), *spec.advice)
     if found.refused:
         out.say(f"A release with this plan would be refused. {found.refused}", style="red")
+    near = None if rows is None else expected_distances(as_measured(spec, chosen).form, rows)
+    if near is not None:
+        least, most = (up(100 * share, 2) for share in sorted(near))
+        out.say(
+            f"Of {rows:,} rows made by hdmm rows, {least} to {most} % would have to change for a measured table to be",
+            "that of the data, by how far columns depend on each other (means; simulated on made-up people).",
+        )
     out.say(*_outcome(spec, made))
     out.result(
         {
             **spec_facts(spec),
+            **({} if near is None else {"rows": {"count": rows, "independent": near[0], "dependent": near[1]}}),
             "operator": chosen.operator,
             "plan": None if made.outcome == "trial" else spec.plan.folder,
             "outcome": made.outcome,

@@ -30,7 +30,7 @@ from hdmm.publication.published import (
 )
 from hdmm.publication.report.rows_shown import ShownRow
 from hdmm.publication.row_files import FOLDER as ROWS_FOLDER
-from hdmm.publication.row_files import check_rows_folder, require_paid, write_rows
+from hdmm.publication.row_files import make_rows
 
 
 @click.command()
@@ -151,17 +151,14 @@ def rows(folder: Path, count: int | None, by: str | None, output: Path | None, *
     Reads only what was published, spends nothing.
     """
     found, target = open_published(folder), output or folder / ROWS_FOLDER
-    require_paid(found.release)
-    check_rows_folder(target, force=force)
     names = [name.strip() for name in by.split(",")] if by else []
-    made = found.release.rows(count, by=names, impossible=found.impossible)
-    write_rows(found, made, target, force=force)
+    made = make_rows(found, target, count, by=names, force=force)
     typical = max((near.typical for near in made.closeness), default=0.0)
     out.say(
         f"{len(made):,} rows of {len(made.columns)} columns are in {target}: rows.parquet and rows.csv, and about.html "
         "on what they are good for.",
         f"No row is a person. They are up to {typical:.1f} standard deviations from what was measured (1 is typical of "
-        "the truth), and nothing was spent.",
+        f"the truth{'; fewer rows are further away' if len(made) < round(made.total) else ''}), and nothing was spent.",
     )
     out.result(
         {
@@ -245,12 +242,17 @@ def _say_tables(found: Difference, out: Output) -> None:
             table.table,
             f"{table.rows:,}",
             "other columns" if table.columns_differ else f"{len(table.differing):,}",
-            *([number((1 - found.level) * table.rows)] if chance else []),
+            *([number(table.by_chance)] if chance else []),
             f"{table.only_first + table.only_second:,}",
         ]
         for table in found.tables
     ]
     out.table("Tables in both:", columns, rows)
+    if chance and any(table.by_chance is None and table.rows for table in found.tables):
+        out.say(
+            "How many differ by chance is known of unbiased counts and sums only; the margins of means and percentages "
+            "are to first order."
+        )
     if without := sum(table.without_margin for table in found.tables):
         verb = "was" if without == 1 else "were"
         out.say(f"{many(without, 'row')} {verb} not compared, because a number or its margin is not published.")

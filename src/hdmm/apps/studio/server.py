@@ -183,6 +183,14 @@ class Studio:
             self.release = ChildRun("resume", self.file, seen, asked.replace)
         return self._runs()
 
+    def start_rows(self, seen: str) -> Answer:
+        """Make synthetic rows from what is in the output folder."""
+        with self._lock:
+            self._refuse_two()
+            self._check_seen(seen)
+            self.release = ChildRun("rows", self.file, seen)
+        return self._runs()
+
     def report(self, key: str) -> Path | None:
         """The report of the output folder, if this is the key to it."""
         if not secrets.compare_digest(key.encode(), self.report_key.encode()):
@@ -236,6 +244,7 @@ def application(file: StudioFile, *, token: str, port: int) -> Guard:
             _answered(lambda r, body: studio.start_resume(decoded(body, ResumeRequest), _seen(r))),
             methods=["POST"],
         ),
+        Route("/api/rows", _answered(lambda r, _: studio.start_rows(_seen(r))), methods=["POST"]),
         Route("/report/{key}", _report(studio)),
     ]
     return Guard(Starlette(routes=routes), token, port)

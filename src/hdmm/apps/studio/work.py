@@ -30,6 +30,9 @@ from hdmm.publication.budget import check_payable
 from hdmm.publication.planning import make_plan, suits
 from hdmm.publication.preflight import preflight
 from hdmm.publication.publish import publish_ready, resume
+from hdmm.publication.published import open_published
+from hdmm.publication.row_files import FOLDER as ROWS_FOLDER
+from hdmm.publication.row_files import make_rows
 from hdmm.publication.spec import Spec
 from hdmm.select.opt_hdmm import Candidate
 
@@ -54,7 +57,7 @@ class ReleaseRequest(StrictRecord, frozen=True, kw_only=True):
 class ChildRun:
     """One process and what it last said. It ends with `done` or `failed`, also if it is killed."""
 
-    def __init__(self, kind: Literal["plan", "release", "resume"], *arguments: object) -> None:
+    def __init__(self, kind: Literal["plan", "release", "resume", "rows"], *arguments: object) -> None:
         self.kind = kind
         self.begun = time.monotonic()
         self.cancelled = False
@@ -63,7 +66,7 @@ class ChildRun:
         received, sent = _SPAWN.Pipe(duplex=False)
         # Python ends a daemon with the server: a search is not worth finishing then, but what is paid for is.
         self._process = _SPAWN.Process(
-            target=_TARGETS[kind], args=(*arguments, sent), daemon=kind == "plan", name=f"hdmm-{kind}"
+            target=_TARGETS[kind], args=(*arguments, sent), daemon=kind in ("plan", "rows"), name=f"hdmm-{kind}"
         )
         self._process.start()
         sent.close()
@@ -108,6 +111,8 @@ class ChildRun:
 def _unheard(kind: str) -> str:
     if kind == "plan":
         return "The search was ended from outside. Nothing was spent. Plan again."
+    if kind == "rows":
+        return "The process was ended from outside. Nothing was spent. Make the rows again."
     return (
         "The process was ended from outside. The budget below says whether it was debited, and the notices on this "
         "page say what is left to do."
@@ -162,6 +167,14 @@ def publish_kept(file: StudioFile, digest: str, replace: bool, server: Connectio
         send(server, state="done", folder=str(done.folder), tables=len(done.tables))
 
 
+def write_synthetic_rows(file: StudioFile, digest: str, server: Connection) -> None:
+    """Make synthetic rows from what was published, as `hdmm rows` does, in place of earlier ones. Spends nothing."""
+    with reporting(server, "Nothing was spent."), file.locked(digest) as found:
+        folder = file.spec(found).output.folder
+        made = make_rows(open_published(folder), folder / ROWS_FOLDER, force=True)
+        send(server, state="done", folder=str(folder / ROWS_FOLDER), rows=len(made))
+
+
 def _finish_whatever_happens() -> None:
     """Ctrl-C in the terminal, or closing it, ends the server; a release that has begun goes on to its end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -203,4 +216,4 @@ def send(server: Connection, **words: Any) -> None:
     server.send_bytes(json.dumps(words, allow_nan=False).encode())
 
 
-_TARGETS = {"plan": search, "release": spend, "resume": publish_kept}
+_TARGETS = {"plan": search, "release": spend, "resume": publish_kept, "rows": write_synthetic_rows}

@@ -534,8 +534,18 @@ function drawRuns() {
   const { published } = state;
   $("report").hidden = !published.report;
   $("report").href = published.link;
+  $("rows").hidden = !published.report;
+  $("rows").disabled = releasing || unsaved();
   const held = `${state.output} holds “${published.title ?? state.title}”, measured ${when(published.created)}.`;
-  $("report-note").textContent = published.report ? held : "";
+  $("report-note").textContent = published.report ? held + rowsText() : "";
+}
+
+function rowsText() {
+  const run = state.release;
+  if (run?.kind !== "rows") return "";
+  if (running(run)) return " Making synthetic rows from it…";
+  if (run.state === "failed") return ` ${run.message}`;
+  return ` ${plural(run.rows, "synthetic row", "synthetic rows")} are in ${run.folder}; about.html there says what they are good for. Nothing was spent.`;
 }
 
 function planText(run) {
@@ -590,7 +600,8 @@ function releasable() {
 }
 
 function drawReleaseText() {
-  const { release, budget, published } = state;
+  const { budget, published } = state;
+  const release = state.release?.kind === "rows" ? null : state.release;
   let text = `Spends ${budget.asked} of dataset ${state.dataset}, permanently, after a confirmation.`;
   if (running(release)) {
     text = "Debiting the ledger, counting, adding noise and writing tables…";
@@ -611,7 +622,7 @@ function drawReleaseText() {
 function announceRuns() {
   const { plan, release } = state;
   if (plan && !running(plan) && !running(release)) say($("plan-text").textContent);
-  if (release && !running(release)) say($("release-text").textContent);
+  if (release && !running(release)) say($(release.kind === "rows" ? "report-note" : "release-text").textContent);
 }
 
 function when(timestamp) {
@@ -664,6 +675,11 @@ async function startPlan() {
   drawRuns();
   say("Planning.");
   $("plan-stop").focus();
+}
+
+async function makeRows() {
+  Object.assign(state, await ask("rows", {}));
+  drawRuns();
 }
 
 async function publishKept() {
@@ -1002,6 +1018,7 @@ function wire() {
   $("add").onclick = () => openTable(null);
   $("remove-yes").onclick = () => attempt(remove, "remove-error");
   $("release-open").onclick = () => attempt(openRelease);
+  $("rows").onclick = () => attempt(makeRows);
   $("table-reload").onclick = () => attempt(reloadUnderTable, "table-said");
   $("another-set").onclick = () => {
     const set = ticked("marginals-attributes");
