@@ -24,6 +24,8 @@ ROLES: dict[str, Domain] = {
             "b": Bins([0, 1, 2**53], outside="other"),
             "n": Labels([1, 2.5, 2], outside="other"),
             "w": Amount(0, 1000, step=0.5),
+            "large": Amount(0, 10**12, step=10**6),
+            "small": Amount(-0.3, 0.3, step=0.1),
         }
     ),
     "labels": Domain({"l": Labels(["a", "1", "é" * (LONGEST_TEXT // 2)])}),

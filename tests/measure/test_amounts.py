@@ -216,6 +216,8 @@ BAD = [
     (lambda: Amount(True, 5), "at most 2\\*\\*53"),
     (lambda: Amount("0", 5), "at most 2\\*\\*53"),
     (lambda: Amount(0, 2**26), "Give a larger step"),
+    (lambda: Amount(0, 1e-320, step=5e-324), "at least 1e-200"),
+    (lambda: Amount(1e-201, 1, step=0.5), "at least 1e-200"),
     (lambda: Domain({"wage": 3}, amounts={"wage": Amount(0, 2)}), "occurs twice"),
     (lambda: Domain({"sex": 2}, amounts={"wage": 5}), "Give its bounds"),
     (lambda: WAGES.merge(["sex", "wage"], name="x"), "is an amount"),

@@ -130,3 +130,16 @@ def test_tables_that_one_lacks_and_columns_that_changed(folder: Path, capsys: Ca
     assert "Only in one: ages." in capsys.readouterr().out
     assert run(["diff", "one", "none"]) == 1
     assert "There is no release in none" in capsys.readouterr().err
+
+
+def test_what_differs_by_chance_is_said_of_counts_and_sums_only(folder: Path, capsys: Captured) -> None:
+    """The margin of a mean, percentage or quantile is to first order, and that of fitted counts is of others."""
+    more = '[[table]]\nname = "share"\nmarginals = [["sex", "smokes"]]\npercent = "row"\n\n[privacy]'
+    released(SPEC.replace("[privacy]", more), "one", "two")
+    tables = {table["table"]: table for table in told(capsys, "one", "two")["tables"]}  # type: ignore[union-attr]
+    assert tables["share"]["by_chance"] is None
+    assert tables["P12"]["by_chance"] == pytest.approx(0.05 * tables["P12"]["rows"])
+    assert run(["diff", "one", "two"]) == 0
+    assert "known of unbiased counts and sums only" in capsys.readouterr().out
+    assert run(["diff", "one", "one"]) == 0
+    assert "by chance" not in capsys.readouterr().out

@@ -33,6 +33,7 @@ SUM_IT = "Ask for its SUM or AVG, by other attributes."
 """What an amount is for, in errors about other uses."""
 
 _LARGEST = 2**53  # floats hold all integers up to it exactly
+_LEAST = 1e-200  # a value 10¹⁰⁰ times as small is 0, also after it was divided (engines/expressions.py)
 
 
 @final
@@ -140,6 +141,8 @@ def _number(given: object, what: str) -> Real:
     number = plain_value(given)
     if isinstance(number, bool) or not isinstance(number, int | float) or not abs(number) <= _LARGEST:
         raise DomainError(f"The {what} of an amount is {brief(given)}. Give a number of at most 2**53 in size.")
+    if 0 < abs(number) < _LEAST:
+        raise DomainError(f"The {what} of an amount is {brief(given)}. Give 0, or a number of at least 1e-200 in size.")
     return int(number) if number == int(number) else float(number)
 
 

@@ -225,7 +225,8 @@ class RowDifference:
 class TableDifference:
     """A table that both have: how many rows were compared, which differ (by most first), and what was not compared.
 
-    If `columns_differ`, nothing was compared.
+    If `columns_differ`, nothing was compared. `by_chance` is how many rows are beyond their margin on average, at most,
+    if nothing but noise differs; None where it is not known, as of means, percentages, quantiles and biased counts.
     """
 
     table: str
@@ -234,6 +235,7 @@ class TableDifference:
     only_first: int
     only_second: int
     without_margin: int
+    by_chance: float | None
     differing: tuple[RowDifference, ...]
 
 
@@ -287,7 +289,7 @@ def _together(first: Published, second: Published, relation: Relation) -> Privac
 def _table(first: Published, second: Published, name: str, relation: Relation, level: float) -> TableDifference:
     one, two = (shown_table(each, name, level=None) for each in (first, second))
     if one.attributes != two.attributes:
-        return TableDifference(name, True, 0, len(one), len(two), 0, ())
+        return TableDifference(name, True, 0, len(one), len(two), 0, None, ())
     places = dict(_numbered(two))
     pairs = [(i, places[key], key[0]) for key, i in _numbered(one) if key in places]
     left, right = (np.array([pair[k] for pair in pairs], dtype=np.int64) for k in (0, 1))
@@ -306,6 +308,7 @@ def _table(first: Published, second: Published, name: str, relation: Relation, l
         len(one) - len(pairs),
         len(two) - len(pairs),
         len(pairs) - int(known.sum()),
+        (1 - level) * int(known.sum()) if _has_margins(one, first) and _has_margins(two, second) else None,
         tuple(rows),
     )
 
@@ -319,6 +322,14 @@ def _margin(one: Array, two: Array, relation: Relation, level: float, noise: Noi
             return half_width(one + two, level, noise)
         case "independent":
             return half_width(np.hypot(one, two), level, noise)
+
+
+def _has_margins(table: Table, published: Published) -> bool:
+    """Whether every interval is the one of an unbiased count or sum: as far to both sides as its deviation says."""
+    half = half_width(table.stddev, table.level, published.release.privacy.noise)
+    near = _ROUNDING * np.maximum(np.abs(table.estimate), half)
+    ends = np.abs(table.upper - table.estimate - half), np.abs(table.estimate - table.lower - half)
+    return not table.biased and bool((np.maximum(*ends) <= near)[~table.suppressed].all())
 
 
 def _noise(first: Published, second: Published) -> Noise:

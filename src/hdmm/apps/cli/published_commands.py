@@ -242,12 +242,17 @@ def _say_tables(found: Difference, out: Output) -> None:
             table.table,
             f"{table.rows:,}",
             "other columns" if table.columns_differ else f"{len(table.differing):,}",
-            *([number((1 - found.level) * table.rows)] if chance else []),
+            *([number(table.by_chance)] if chance else []),
             f"{table.only_first + table.only_second:,}",
         ]
         for table in found.tables
     ]
     out.table("Tables in both:", columns, rows)
+    if chance and any(table.by_chance is None and table.rows for table in found.tables):
+        out.say(
+            "How many differ by chance is known of unbiased counts and sums only; the margins of means and percentages "
+            "are to first order."
+        )
     if without := sum(table.without_margin for table in found.tables):
         verb = "was" if without == 1 else "were"
         out.say(f"{many(without, 'row')} {verb} not compared, because a number or its margin is not published.")

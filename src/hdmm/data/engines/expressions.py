@@ -36,6 +36,7 @@ _MOST_CASES = 1000
 _HUGE_DIGITS = 38
 _LARGEST_EXACT = 2**53  # floats hold all integers up to it exactly
 _FLOATS_END = Decimal(2**1024 - 2**970)  # the least decimal that is no float, because it would be infinite
+_NOTHING = Decimal("1e-300")  # what is below it in size is 0 to every amount, and PostgreSQL fails on some
 _EXACT = Context(prec=1500)  # digits: every float has fewer
 _MOST_CELLS = 2**53  # of a word: some engines divide integers as floats, which is exact up to here
 
@@ -185,7 +186,9 @@ def _position_of_float(column: Expression, values: Values) -> Expression | None:
     if isinstance(values, Amount):
         low, high, most = _float(values.low), _float(values.high), _float(sys.float_info.max)
         finite = column.between(-most, most).ifelse(column, ibis.null())
-        inside = ibis.cases((finite < low, low), (finite > high, high), else_=finite)
+        none = (finite > -_float(float(_NOTHING))) & (finite < _float(float(_NOTHING)))
+        inside = ibis.cases((none, _float(0.0)), else_=finite)
+        inside = ibis.cases((inside < low, low), (inside > high, high), else_=inside)
         whole, left = values.steps_of(inside, lambda steps: steps.floor())  # pyright: ignore[reportUnknownLambdaType]
         return whole.cast("int64") + ibis.cases((left >= _float(0.5), ibis.literal(1, "int64")), else_=_integer(0))
     return _case([(column == _float(n), place) for n, place in _exact(values, np.dtype(np.float64))])
@@ -261,12 +264,19 @@ def _exact(values: Values, kind: np.dtype[np.generic]) -> list[tuple[int | float
 
 
 def _nearest_float(column: Expression) -> Expression:
-    """The floats nearest to integers or decimals; NULL if there is none. Text is rounded alike in all engines."""
+    """The floats nearest to integers or decimals, NULL if there is none, 0 for _NOTHING; text is rounded alike."""
     kind = column.type()
-    if kind.is_decimal() and kind.precision is None:
-        most = _literal(_FLOATS_END, column)
-        column = ((column > -most) & (column < most)).ifelse(column, ibis.null())
-    return column.cast("string").try_cast("float64") if kind.is_decimal() else column.cast("float64")
+    if not kind.is_decimal():
+        return column.cast("float64")
+    if _most(column) >= _FLOATS_END:
+        column = _within(column, _FLOATS_END).ifelse(column, ibis.null())
+    found = column.cast("string").try_cast("float64")
+    fine = kind.scale is None or kind.scale > -_NOTHING.adjusted()
+    return ibis.cases((_within(column, _NOTHING), _float(0.0)), else_=found) if fine else found
+
+
+def _within(column: Expression, end: Decimal) -> Expression:
+    return (column > _literal(-end, column)) & (column < _literal(end, column))
 
 
 def _float(number: float) -> Expression:
