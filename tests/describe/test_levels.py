@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -321,3 +322,26 @@ def test_a_level_where_an_attribute_is_needed_is_named_as_such(tmp_path: Path, k
     )
     with pytest.raises(SpecError, match="'county' is a level of tract"):
         load_spec(tmp_path / "places.toml")
+
+
+def test_groups_are_levels_of_neighbouring_integers() -> None:
+    values = Integers(5, 25, step=2, groups={"decade": 10, "stage": [16, 18]}, levels={"half": ["a"] * 5 + ["b"] * 6})
+    assert [level.name for level in values.levels] == ["half", "decade", "stage"]
+    assert values.levels[1].groups == ("5 to 9", "11 to 19", "21 to 25")
+    assert values.levels[2].groups == ("5 to 15", "17", "19 to 25")
+    for level, first in ((values.levels[1], [0, 10, 20]), (values.levels[2], [-99, 16, 18])):
+        expected = [sum(5 + 2 * k >= each for each in first) - 1 for k in range(11)]
+        assert level.codes.tolist() == expected
+    assert Integers(-15, 4, groups={"d": 10}).levels[0].groups == ("-15 to -11", "-10 to -1", "0 to 4")
+    assert Integers(0, 3, groups={"d": []}).levels[0].groups == ("0 to 3",)
+
+
+@pytest.mark.parametrize("bad", [0, -1, True, "x", [5, 3], [3, 3], [1.5], 1.5, None, [True]])
+def test_what_makes_no_groups_is_refused(bad: Any) -> None:
+    with pytest.raises(DomainError, match=r"Groups 'd' are .* Give how many neighbouring integers"):
+        Integers(0, 9, groups={"d": bad})
+
+
+def test_groups_and_levels_have_names_of_their_own() -> None:
+    with pytest.raises(DomainError, match="'d' names a level and groups"):
+        Integers(0, 1, groups={"d": 1}, levels={"d": ["a", "b"]})

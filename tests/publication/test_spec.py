@@ -15,7 +15,18 @@ import msgspec.inspect
 import numpy as np
 import pytest
 
-from hdmm import ApproxDP, Domain, HdmmError, PureDP, SpecError, Unit, Workload, from_table, load_spec
+from hdmm import (
+    ApproxDP,
+    Domain,
+    HdmmError,
+    PureDP,
+    SpecError,
+    Unit,
+    Workload,
+    WorkloadError,
+    from_table,
+    load_spec,
+)
 from hdmm.apps.demo import people as demo_people
 from hdmm.apps.demo import write_demo
 from hdmm.apps.scaffold.start import template
@@ -381,6 +392,11 @@ def test_margins_are_the_goal_of_a_specification(tmp_path: Path) -> None:
     # Its weight does not count beside its margin.
     assert spec.goal.tables["pairs"] == Workload.marginals(spec.domain, k=2)
     assert spec.goal.level == spec.output.level
+    relative = load_spec(write_spec(tmp_path, text.replace("margin = 80", 'margin = "2.5 %"')))
+    assert relative.goal.targets == {"pairs": 12.5}
+    assert spec.aiming({"pairs": "4%", "ages": 9}).goal.targets == {"pairs": 20, "ages": 9}
+    with pytest.raises(WorkloadError, match="A margin of 4% is a part of a count, and none is expected"):
+        spec.aiming({"ages": "4%"})
     other = spec.aiming({"ages": 9})
     assert [table.margin for table in other.tables] == [None] * 7 + [9]
     assert {product.weight for product in other.goal.tables["pairs"].products} == {2.0}
@@ -409,7 +425,10 @@ def test_the_margin_of_rows_that_are_sums_is_shared_by_their_parts(tmp_path: Pat
         ("margin = -5", "margin"),
         ("margin = inf", "margin"),
         ("margin = nan", "margin"),
-        ('margin = "50"', "a number is expected"),
+        ('margin = "50"', "is neither a number nor a percentage"),
+        ('margin = "0 %"', "is neither a number nor a percentage"),
+        ('margin = "1e3 %"', "is neither a number nor a percentage"),
+        ('margin = "2 %"', "none is expected. Give the table a typical one"),
         ("margin = 1e-300", "margin"),
         ("expected = 0", "expected"),
     ],

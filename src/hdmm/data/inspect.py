@@ -78,7 +78,7 @@ def look(data: Data) -> Look:
 
 
 def _looked(data: Records, origin: Origin) -> Look:
-    views = [_View(part, origin.columns[part.name]) for a in data.domain.attributes for part in a.parts]
+    views = [_View(part, origin.columns[part.name]) for a in origin.read.attributes for part in a.parts]
     names = list(dict.fromkeys([view.column for view in views] + ([origin.id] if origin.id is not None else [])))
     rows = dropped = without_id = 0
     for batch in origin.source.batches(names):

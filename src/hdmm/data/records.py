@@ -11,6 +11,7 @@ import os
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar, final
@@ -43,12 +44,13 @@ from hdmm.data.engines.address import place_of
 from hdmm.data.engines.engine import CannotCountError, CountedSource, CountRequest
 from hdmm.data.identity import Rows, bounded, people
 from hdmm.data.sources.frames import ArrowDataset, ArrowReader, ArrowTable, PandasFrame, PolarsFrame
-from hdmm.data.sources.source import Batch, Readable, Source
+from hdmm.data.sources.source import Batch, Readable, Source, plain_types
 from hdmm.data.sources.table_files import file_source, files_of, stamp
 from hdmm.data.types import are_floats, doubts, has_text, refuse_ids, refuse_types
 from hdmm.describe.attribute import Attribute, kept_rows
 from hdmm.describe.domain import Domain
-from hdmm.describe.entries import Codes
+from hdmm.describe.entries import Codes, Label
+from hdmm.describe.values import Labels, Values
 from hdmm.privacy.rows_of import UNKNOWN, RowsOf, new_mark
 
 if TYPE_CHECKING:
@@ -66,6 +68,9 @@ TableLike: TypeAlias = """
     | pa.RecordBatchReader | ds.Dataset | ibis.Table
 """
 
+RowsWith: TypeAlias = "Values | Label | Sequence[Label]"
+"""The values of a column that rows must have to be counted."""
+
 _Read = TypeVar("_Read")
 _FRAMES = (PandasFrame, PolarsFrame, ArrowTable, ArrowReader, ArrowDataset)  # which may have been read from a file
 
@@ -77,6 +82,7 @@ def from_table(
     columns: Mapping[str, str] | None = None,
     id: str | None = None,  # noqa: A002 (what a user calls it)
     max_rows_per_id: int | None = None,
+    where: Mapping[str, RowsWith] | None = None,
     table: str | None = None,
     rows_bound: int | None = None,
     fetch: bool = False,
@@ -86,6 +92,8 @@ def from_table(
 
     `columns` names the column of an attribute if it has another name. With `id`, a column that says
     whose row it is, at most `max_rows_per_id` rows of each person are counted, and rows without an id are dropped.
+    `where` says which rows are counted: those whose columns have these values, such as {"month": "2026-01"}, a list of
+    values, or Bins of one interval.
     `table` names the table of a .duckdb file. Only the columns are examined now; marginal() reads the rows.
     A database that Ibis reaches counts its rows itself. A table that it cannot count exactly is refused; with
     `fetch=True`, its rows are fetched instead.
@@ -105,18 +113,20 @@ def from_table(
     found = _source(source, table)
     kept = _checked_max_rows(id, max_rows_per_id)
     mark, names = new_mark(), _column_names(domain, columns or {})
+    filters, facts = _filters(where or {}, found), names | filter_facts(where or {})
     place = place_of(source, table) if isinstance(source, str | os.PathLike) else mark
     data = Records(
         domain=domain,
         rows_bound=checked_rows_bound(rows_bound),
         max_rows_per_id=kept,
         _source=found,
-        _columns=names,
+        _columns=names | {filtered.name: column for column, filtered in filters.items()},
         _id=id,
         _fetch=fetch,
         _declared=declared_types,
         _stamp=stamp(found),  # before the columns are examined, so that no change of them is missed
-        rows_of=RowsOf.of(place, names, None if id is None or kept is None else (id, kept, mark)),
+        _read=Domain((*domain.attributes, *filters.values())) if filters else domain,
+        rows_of=RowsOf.of(place, facts, None if id is None or kept is None else (id, kept, mark)),
     )
     kinds = data.checked_columns()
     if id is not None and are_floats(kinds[id]):
@@ -128,12 +138,45 @@ def from_table(
     return data
 
 
+def filter_facts(where: Mapping[str, RowsWith]) -> dict[str, str]:
+    """What a filter says of which rows are counted, for `RowsOf`."""
+    return {f"where {column}": repr(_wanted(column, given)) for column, given in where.items()}
+
+
+def _filters(where: Mapping[str, RowsWith], source: Source) -> dict[str, Attribute]:
+    """For each column of a filter an attribute that drops all rows with other values."""
+    kinds = source.checked(list(where)) if where else {}
+    wanted = {column: _as_days(column, _wanted(column, given), kinds[column]) for column, given in where.items()}
+    return {column: Attribute(f"where {column}", values) for column, values in wanted.items()}
+
+
+def _wanted(column: str, given: RowsWith) -> Values:
+    values = given if isinstance(given, Values) else Labels(given if isinstance(given, list | tuple) else [given])
+    if values.outside != "drop":
+        raise DataError(f"The filter on column {column!r} counts other values, too. Give it outside='drop'.")
+    return values
+
+
+def _as_days(column: str, values: Values, kind: Readable) -> Values:
+    """Texts such as 2026-01-31 as dates, for a column of dates."""
+    kinds = plain_types(kind)
+    if any(isinstance(each, pa.TimestampType) for each in kinds):
+        raise DataError(f"The filter is on column {column!r} of timestamps. Filter by a column of dates, or in a view.")
+    if not isinstance(values, Labels) or not any(pa.types.is_date(each) for each in kinds):
+        return values
+    try:
+        return Labels([date.fromisoformat(each) if isinstance(each, str) else each for each in values.values])
+    except ValueError:
+        raise DataError(f"Column {column!r} holds dates. Filter it by days such as '2026-01-31'.") from None
+
+
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Origin:
-    """A source, the column of each attribute (or of each part it was merged from), and the column of ids."""
+    """A source, what is read of it, the column of each attribute or part of a merged one, and the column of ids."""
 
     source: Source
+    read: Domain
     columns: Mapping[str, str]
     id: str | None
 
@@ -152,13 +195,14 @@ class Records(Data):
     _fetch: bool = field(repr=False)
     _declared: bool = field(repr=False)
     _stamp: object = field(repr=False)
+    _read: Domain = field(repr=False)  # the domain, and attributes that drop rows that the filter leaves out
     _key: bytes = field(default_factory=lambda: os.urandom(32), repr=False)
     rows_of: RowsOf = field(default=UNKNOWN, repr=False)
 
     @property
     def origin(self) -> Origin:
         """Where rows come from, for listing the files and for examining the data. No release asks for it."""
-        return Origin(self._source, self._columns, self._id)
+        return Origin(self._source, self._read, self._columns, self._id)
 
     @property
     def id_column(self) -> str | None:
@@ -181,7 +225,7 @@ class Records(Data):
             case PolarsFrame(frame):
                 return isinstance(frame, pl.LazyFrame)
             case IbisTable(may_fetch=here):
-                return not (here or self._counts_there(range(len(self.domain))))
+                return not (here or self._counts_there(range(len(self._read))))
             case ArrowDataset(in_memory=in_memory):
                 return not in_memory
             case _:
@@ -205,49 +249,49 @@ class Records(Data):
                 "that does not fit. Give reader.read_all(); or, if what it reads declares its types, as Parquet files "
                 "and databases do, say so: declared_types=True."
             )
-        kinds = self._source.checked(self._names(self.domain.attributes))
-        for part in (part for attribute in self.domain.attributes for part in attribute.parts):
+        kinds = self._source.checked(self._names(self._read.attributes))
+        for part in (part for attribute in self._read.attributes for part in attribute.parts):
             refuse_types(part, self._columns[part.name], kinds[self._columns[part.name]], inferred=self._inferred)
         if self._id is not None:
             refuse_ids(self._id, kinds[self._id], inferred=self._inferred)
         if isinstance(self._source, CountedSource) and not self._source.may_fetch:
-            self._counts_there(range(len(self.domain)))
+            self._counts_there(range(len(self._read)))
         return kinds
 
     def _marginals(self, wanted: Sequence[Axes]) -> Iterator[Counts]:
         before = stamp(self._source)
         self.check()
-        covers = covered(self.domain, wanted)
+        covers = covered(self._read, wanted)
         with withholding():
             for cover, counts in zip(covers, self._counts(covers, before), strict=True):
                 for axes, found in zip(cover.wanted, cover.marginals(counts), strict=True):
-                    each = grain(self.domain, cover.axes) // grain(self.domain, axes)  # parts, of amounts summed over
+                    each = grain(self._read, cover.axes) // grain(self._read, axes)  # parts, of amounts summed over
                     yield found if each == 1 else np.asarray(found // each)
 
     def _counts(self, covers: Sequence[Cover], before: object) -> Iterator[Counts]:
         wanted = [cover.axes for cover in covers]
         if isinstance(self._source, CountedSource) and self._counts_there(finest(wanted)):
-            groups = self._source.groups(self._asked(finest(wanted)), groupings(self.domain, wanted))
+            groups = self._source.groups(self._asked(finest(wanted)), groupings(self._read, wanted))
             found = list(self._unchanged(groups, before))
             return (self._smallest(found, axes).marginal(axes) for axes in wanted)
         if self._id is not None:
             kept = self._bounded(before)
-            return count(self.domain, covers, lambda: kept)
+            return count(self._read, covers, lambda: kept)
         needed = set(finest(wanted)) or {0}
-        return count(self.domain, covers, lambda: self._unchanged(gathered(self._coded(needed)), before))
+        return count(self._read, covers, lambda: self._unchanged(gathered(self._coded(needed)), before))
 
     def sparse(self, attributes: Sequence[str]) -> SparseCounts:
         """`marginal` of all attributes, in this order, in memory for the cells that hold rows alone. One pass."""
         before = stamp(self._source)
         self.check()
-        axes = tuple(map(self.domain.names.index, attributes))
+        axes = tuple(map(self._read.names.index, attributes))
         with withholding():
             if isinstance(self._source, CountedSource) and self._counts_there(axes):
                 (found,) = self._unchanged(self._source.groups(self._asked(axes), [finest([axes])]), before)
                 parts = found.parts(axes)
             else:
                 slabs = gathered(self._coded(axes)) if self._id is None else self._bounded(before)
-                parts = cell_numbers(self.domain, axes, self._unchanged(slabs, before))
+                parts = cell_numbers(self._read, axes, self._unchanged(slabs, before))
             return SparseCounts.of(parts, self.rows_bound)
 
     def _counts_there(self, wanted: Collection[int]) -> bool:
@@ -266,7 +310,7 @@ class Records(Data):
 
     def _refuse_hexadecimal(self, table: ibis.Table) -> None:
         """Raise CannotCountError if numbers are to be found in text of a frame, where engines find no hexadecimal."""
-        parts = [part for attribute in self.domain.attributes for part in attribute.parts if not has_text(part.values)]
+        parts = [part for attribute in self._read.attributes for part in attribute.parts if not has_text(part.values)]
         for column in [*(self._columns[part.name] for part in parts), *([] if self._id is None else [self._id])]:
             if table[column].type().is_string():
                 raise CannotCountError(
@@ -277,9 +321,9 @@ class Records(Data):
 
     def _asked(self, wanted: Collection[int]) -> CountRequest:
         """What the database is asked: the wanted attributes and those that may drop a row; with ids, all of them."""
-        every = self.domain.attributes
+        every = self._read.attributes
         needed = [axis for axis, a in enumerate(every) if self._id is not None or axis in wanted or drops(a)] or [0]
-        return CountRequest(self.domain, tuple(needed), self._columns, self._id, self.max_rows_per_id or 0, self._key)
+        return CountRequest(self._read, tuple(needed), self._columns, self._id, self.max_rows_per_id or 0, self._key)
 
     def _smallest(self, found: Sequence[GroupCounts], axes: Axes) -> GroupCounts:
         return min((groups for groups in found if {*groups.axes} >= {*axes}), key=len)
@@ -302,7 +346,7 @@ class Records(Data):
             )
 
     def _owned(self) -> Iterator[Rows]:
-        for batch, found in self._batches(range(len(self.domain))):
+        for batch, found in self._batches(range(len(self._read))):
             persons, there = people(self._key, self._decimal(batch[self._id or ""]))
             kept = there & kept_rows(list(found.values()))
             yield Rows(persons[kept], list(self._packed(found, kept).values()))
@@ -314,14 +358,14 @@ class Records(Data):
 
     def _batches(self, wanted: Collection[int]) -> Iterator[tuple[Batch, dict[int, Codes]]]:
         """Batches of rows, and their codes for the attributes that are wanted or may drop a row."""
-        needed = {axis: a for axis, a in enumerate(self.domain.attributes) if axis in wanted or drops(a)}
+        needed = {axis: a for axis, a in enumerate(self._read.attributes) if axis in wanted or drops(a)}
         for batch in self._source.batches(self._names(needed.values())):
             found = dict.fromkeys(needed, np.empty(0, np.int64))  # in the order of the axes, whichever is coded first
             spread(partial(self._encode, batch, found), list(needed))
             yield batch, found
 
     def _encode(self, batch: Batch, found: dict[int, Codes], axis: int) -> None:
-        found[axis] = codes(self.domain.attributes[axis], self._reader(batch))
+        found[axis] = codes(self._read.attributes[axis], self._reader(batch))
 
     def _reader(self, batch: Batch) -> Callable[[Attribute], Codes]:
         def read(part: Attribute) -> Codes:
@@ -335,7 +379,7 @@ class Records(Data):
         return decimal(column) if self._inferred else column
 
     def _packed(self, found: Mapping[int, Codes], kept: npt.NDArray[np.bool]) -> Slab:
-        packed = {axis: code.astype(smallest_type(self.domain.attributes[axis].codes)) for axis, code in found.items()}
+        packed = {axis: code.astype(smallest_type(self._read.attributes[axis].codes)) for axis, code in found.items()}
         return packed if kept.all() else {axis: code[kept] for axis, code in packed.items()}
 
     def _names(self, attributes: Iterable[Attribute]) -> list[str]:
@@ -356,7 +400,7 @@ def doubtful_types(data: Data) -> list[str]:
     if not isinstance(data, Records):
         return []
     columns, kinds = data.origin.columns, data.checked_columns()
-    parts = [part for attribute in data.domain.attributes for part in attribute.parts]
+    parts = [part for attribute in data.origin.read.attributes for part in attribute.parts]
     return [doubt for part in parts for doubt in doubts(part, columns[part.name], kinds[columns[part.name]])]
 
 

@@ -14,7 +14,7 @@ from hdmm.base.exceptions import DomainError
 from hdmm.base.frozen import assign
 from hdmm.describe.entries import Label, comparison_key, plain_value
 
-LevelsLike: TypeAlias = "Mapping[str, Sequence[Label]] | Sequence[Level]"
+LevelsLike: TypeAlias = "Mapping[str, Sequence[Label]] | Mapping[str, Sequence[Label] | Level] | Sequence[Level]"
 
 
 @final

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, ClassVar, final
@@ -32,6 +32,13 @@ class Integers(Values):
 
     >>> Integers(18, 99).encode([18, 18.0, "18", 18.5, 17, float("inf"), 10**30])
     array([ 0,  0,  0, -1, -1, -1, -1])
+
+    `groups` are levels of neighbouring values: of so many each, or from each of the listed ones to the next.
+
+    >>> Integers(5, 22, groups={"decade": 10, "stage": [16, 18]}).levels
+    (Level('decade', 3 groups of 18 values), Level('stage', 3 groups of 18 values))
+    >>> Integers(5, 22, groups={"decade": 10}).levels[0].groups
+    ('5 to 9', '10 to 19', '20 to 22')
     """
 
     ordered: ClassVar[bool] = True
@@ -42,7 +49,14 @@ class Integers(Values):
     levels: tuple[Level, ...] = field(default=(), kw_only=True, repr=False)
 
     def __init__(
-        self, first: int, last: int, *, step: int = 1, outside: Outside = "drop", levels: LevelsLike = ()
+        self,
+        first: int,
+        last: int,
+        *,
+        step: int = 1,
+        outside: Outside = "drop",
+        levels: LevelsLike = (),
+        groups: Mapping[str, int | Sequence[int]] | None = None,
     ) -> None:
         first, last, step = (_declared_integer(n) for n in (first, last, step))
         if step < 1:
@@ -50,7 +64,29 @@ class Integers(Values):
         if last < first:
             raise DomainError(f"There are no integers from {first} to {last}. Give a last that is not below the first.")
         assign(self, first=first, last=last - (last - first) % step, step=step)
-        self._declare(outside, levels)
+        named = levels if isinstance(levels, Mapping) else {level.name: level for level in levels}
+        if taken := next((name for name in groups or {} if name in named), None):
+            raise DomainError(f"{taken!r} names a level and groups. Give every level a name of its own.")
+        neighbours = {name: self._neighbours(name, each) for name, each in (groups or {}).items()}
+        self._declare(outside, {**named, **neighbours})
+
+    def _neighbours(self, name: str, given: int | Sequence[int]) -> list[str]:
+        """The group of every value, named by the first and the last value in it."""
+        values = np.arange(self.first, self.last + 1, self.step, dtype=np.int64)
+        if isinstance(given, int) and not isinstance(given, bool) and given > 0:
+            number = values // given
+        elif isinstance(given, list | tuple) and {*map(type, given)} <= {int} and list(given) == sorted({*given}):
+            number = np.searchsorted(np.array(given, np.int64), values, side="right")
+        else:
+            raise DomainError(
+                f"Groups {name!r} are {brief(given)}. Give how many neighbouring integers are a group, such as 10, or "
+                "the first value of each group but the lowest, ascending, such as [18, 65]."
+            )
+        ends = np.flatnonzero(np.diff(number, append=number[-1] + 1))
+        starts = np.append(0, ends[:-1] + 1)
+        pairs = zip(values[starts].tolist(), values[ends].tolist(), strict=True)
+        names = [str(a) if a == b else f"{a} to {b}" for a, b in pairs]
+        return np.repeat(names, ends - starts + 1).tolist()
 
     @property
     def _declared(self) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias, cast, final
@@ -16,13 +17,17 @@ from typing import TypeAlias, cast, final
 import numpy as np
 import scipy.sparse as sp
 
+from hdmm.base.exceptions import WorkloadError
 from hdmm.base.frozen import assign
+from hdmm.base.hints import brief
 from hdmm.describe.entries import Label
 from hdmm.describe.table_column import TableColumn
 from hdmm.describe.workload import Workload
 from hdmm.matrix import Array
 
 Row: TypeAlias = tuple[Label | None, ...]
+
+_PERCENT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*%\s*")
 
 
 @final
@@ -252,3 +257,22 @@ class TableQuery:
             return itertools.chain.from_iterable(block.labels() for block in self.blocks)
         pairs = itertools.product(self.measures, self.blocks)
         return ((*row, measure) for measure, block in pairs for row in block.labels())
+
+
+def stated_margin(given: float | str, expected: float | None) -> float:
+    """A margin of error in rows: as it stands, or, if it is text such as "2 %", as a part of a typical count.
+
+    >>> stated_margin("2 %", 20_000), stated_margin(50, None)
+    (400.0, 50.0)
+    """
+    if not isinstance(given, str):
+        return float(given)
+    percent = _PERCENT.fullmatch(given)
+    if percent is None or not 0 < float(percent[1]) < math.inf:
+        raise WorkloadError(f'The margin {brief(given)} is neither a number nor a percentage. Give 50, or "2 %".')
+    if expected is None:
+        raise WorkloadError(
+            f"A margin of {given.strip()} is a part of a count, and none is expected. Give the table a typical one, "
+            "such as expected = 20_000."
+        )
+    return float(percent[1]) / 100 * expected

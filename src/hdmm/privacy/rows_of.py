@@ -15,7 +15,7 @@ from typing import Final, final
 
 _WORDS: Final = {
     "source": "their source or table",
-    "columns": "their columns",
+    "columns": "their columns or filter",
     "kept": "which rows of a person are counted",
     "period": "their variables (--set)",
 }
@@ -27,8 +27,8 @@ class RowsOf:
     """SHA-256 of each fact that says which rows are counted; None if it is not known, and then it equals nothing.
 
     `source` is the file, or the database and the table, or one object in memory; `columns` are those of attributes with
-    another name; `kept` is how many rows of each person are counted, and which, because the choice is made anew for
-    each data object; `period` are the variables of a specification.
+    another name, and the filter; `kept` is how many rows of each person are counted, and which, because the choice is
+    made anew for each data object; `period` are the variables of a specification.
     """
 
     source: str | None

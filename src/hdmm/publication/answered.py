@@ -145,6 +145,7 @@ def report_of(spec: Spec, release: AnyRelease, operator: str, tables: tuple[Tabl
         kind=spec.output.counts,
         most_rows=spec.data.max_rows_per_id,
         impossible=spec.impossible,
+        where=spec.data.where,
         exact_gaussian=release.exact_gaussian,
     )
 

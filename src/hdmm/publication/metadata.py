@@ -108,7 +108,10 @@ def read_metadata(folder: Path, *, links: bool = True) -> dict[str, Json] | None
 
 def rows_meaning(spec: Spec) -> str:
     """Which rows the tables are about, in sentences."""
-    return " ".join(counted_rows(spec.domain, most_rows=spec.data.max_rows_per_id, impossible=spec.impossible))
+    about = spec.data
+    return " ".join(
+        counted_rows(spec.domain, most_rows=about.max_rows_per_id, impossible=spec.impossible, where=about.where)
+    )
 
 
 def _known(release: AnyRelease) -> list[Json]:

@@ -192,7 +192,8 @@ def purpose_of(spec: Spec, source: TableLike | None) -> str:
     """
     tables = f"tables {', '.join(spec.groups)}"
     made = ", ".join([spec.path.name, *(f"{name}={value}" for name, value in spec.recorded.items())])
-    parts = (_short(spec.title), _short(tables), f"from {_short(source_name(spec, source))}", f"by {_short(made)}")
+    rows = source_name(spec, source) + ("" if spec.data.where is None else f" where {spec.data.where}")
+    parts = (_short(spec.title), _short(tables), f"from {_short(rows)}", f"by {_short(made)}")
     return f"{parts[0]}: {' '.join(parts[1:])}"
 
 

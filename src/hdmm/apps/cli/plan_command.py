@@ -46,13 +46,15 @@ from hdmm.publication.spec import Spec
 _TIMES = (Fraction(1, 4), Fraction(1, 2), Fraction(1), Fraction(2), Fraction(4))  # other budgets
 
 
-def _targets(_: click.Context, __: click.Parameter, given: Sequence[str]) -> dict[str, float]:
+def _targets(_: click.Context, __: click.Parameter, given: Sequence[str]) -> dict[str, float | str]:
     """The margins of --target NAME=MARGIN, by table; which tables there are is checked later."""
     found = by_name((text.rpartition("=") for text in given), ("table", "target"), "P12=50")
     return {name: _margin(name, margin) for name, margin in found.items()}
 
 
-def _margin(name: str, margin: str) -> float:
+def _margin(name: str, margin: str) -> float | str:
+    if margin.rstrip().endswith("%"):
+        return margin  # of the expected count, which the specification has
     try:
         value = float(margin)
     except ValueError:
@@ -71,7 +73,8 @@ def _margin(name: str, margin: str) -> float:
     multiple=True,
     metavar="TABLE=MARGIN",
     callback=_targets,
-    help="Plan for this margin of error instead of those in the file. May be repeated; nothing is saved.",
+    help="Plan for this margin of error, or 2% of what is expected, instead of those in the file. May be repeated; "
+    "nothing is saved.",
 )
 @click.option(
     "--with",
@@ -93,7 +96,7 @@ def _margin(name: str, margin: str) -> float:
 @common
 def plan(
     spec: Path,
-    targets: dict[str, float],
+    targets: dict[str, float | str],
     earlier: tuple[Path, ...],
     same_rows: bool,
     rows: int | None,
@@ -142,11 +145,11 @@ def _show(spec: Spec, made: Planned, out: Output, rows: int | None, *, verbose: 
     out.say(*(chosen.explain(advice=False).splitlines() if verbose else []), *spec.advice)
     if found.refused:
         out.say(f"A release with this plan would be refused. {found.refused}", style="red")
-    near = None if rows is None else expected_distances(as_measured(spec, chosen).form, rows)
+    near = None if rows is None else expected_distances(as_measured(spec, chosen).form, chosen.workload, rows)
     if near is not None:
         least, most = (up(100 * share, 2) for share in sorted(near))
         out.say(
-            f"Of {rows:,} rows made by hdmm rows, {least} to {most} % would have to change for a measured table to be",
+            f"Of {rows:,} rows made by hdmm rows, {least} to {most} % would have to change for a table to be",
             "that of the data, by how far columns depend on each other (means; simulated on made-up people).",
         )
     out.say(*_outcome(spec, made))

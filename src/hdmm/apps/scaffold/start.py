@@ -271,7 +271,8 @@ neighbours = "add-remove"        # hides whether someone is in the data; "replac
 
 # What the data can contain. Declare it from public knowledge, never from the data: other values are dropped, or
 # counted as "other" with {{ labels = [...], outside = "other" }}.
-# Forms: 115 (0 to 114), ["M", "F"], {{ first = 0, last = 114 }}, {{ bins = [0, 10, 50] }}.
+# Forms: 115 (0 to 114), ["M", "F"], {{ first = 0, last = 114, groups = {{ decade = 10 }} }}, {{ bins = [0, 10, 50] }}.
+# Numbers that are added up have a part of their own: [amounts], with wage = {{ low = 0, high = 200_000 }}.
 [domain]
 {domain}
 

@@ -31,8 +31,8 @@ _NOWHERE = "in no table and in no total"
 class Report:
     """One release, as its readers see it. `level` is the confidence level of the intervals in the tables.
 
-    `most_rows` is how many rows of each person were counted at most, if rows say whose they are, and `impossible` has
-    the conditions under which no row was counted.
+    `most_rows` is how many rows of each person were counted at most, if rows say whose they are, `impossible` has
+    the conditions under which no row was counted, and `where` the one under which rows were counted, if there is one.
     """
 
     title: str
@@ -48,6 +48,7 @@ class Report:
     kind: Literal["unbiased", "nonnegative", "integers"] = "unbiased"
     most_rows: int | None = None
     impossible: tuple[str, ...] = ()
+    where: str | None = None
     exact_gaussian: bool = False  # of `Measurement`
 
     def __post_init__(self) -> None:
@@ -98,6 +99,7 @@ def counted_rows(
     *,
     most_rows: int | None = None,
     impossible: Sequence[str] = (),
+    where: str | None = None,
 ) -> list[str]:
     """What the domain declares, what happens to other values, and how many rows of a person are counted.
 
@@ -123,6 +125,8 @@ def counted_rows(
         f"values are rounded to steps of {each.step:,}. A row without a value is not in its sums and means."
         for name, each in amounts
     ]
+    if where is not None:
+        said.append(f"Only rows are counted for which this holds: {where}.")
     if most_rows is not None:
         count = f"{many(most_rows, 'row')} of each person {'is' if most_rows == 1 else 'are'} counted"
         said.append(

@@ -312,7 +312,9 @@ def _change(report: Report) -> str:
 def _counted(report: Report) -> list[str]:
     """Which rows the tables are about, with the headings that readers see."""
     headed = {name: head for table in report.tables for name, head in zip(table.attributes, table.heads, strict=True)}
-    return counted_rows(report.strategy.domain, headed, most_rows=report.most_rows, impossible=report.impossible)
+    return counted_rows(
+        report.strategy.domain, headed, most_rows=report.most_rows, impossible=report.impossible, where=report.where
+    )
 
 
 def _bars(

@@ -89,7 +89,9 @@ def _write_guide(report: Report, names: Sequence[str], sheet: Worksheet) -> None
 def _facts(report: Report) -> list[tuple[str, str]]:
     level = percent(report.level)
     biased = report.kind != "unbiased"
-    counted = counted_rows(report.strategy.domain, most_rows=report.most_rows, impossible=report.impossible)
+    counted = counted_rows(
+        report.strategy.domain, most_rows=report.most_rows, impossible=report.impossible, where=report.where
+    )
     known: list[tuple[str, str]] = []
     if report.known:
         known.append(("Without noise", f"Counts {listed(report.known)}, and all that follows from them alone."))

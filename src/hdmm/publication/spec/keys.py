@@ -66,6 +66,10 @@ class DataPart(StrictRecord, frozen=True, kw_only=True):
         Literal["add-remove", "replace"],
         about("What is hidden: that someone is in the data, or which of several records is theirs."),
     ] = "add-remove"
+    where: Annotated[
+        Text | None,
+        about("Which rows are counted: a condition on columns of the source, such as \"month = '2026-01'\"."),
+    ] = None
     columns: Annotated[dict[str, Text], about("The column of an attribute if it has another name.")] = field(
         default_factory=dict[str, str]
     )
@@ -96,6 +100,13 @@ class ValuesKeys(StrictRecord, frozen=True, kw_only=True):
             "a table of levels such as { county = [...] }, or the path of a CSV file",
         ),
     ] = None
+    groups: Annotated[
+        dict[str, Annotated[int, Meta(ge=1, le=_MOST_SIZE)] | list[WholeNumber]],
+        about(
+            "Levels of neighbouring integers: { decade = 10 } for tens, { stage = [18, 65] } for groups from there.",
+            "{ decade = 10 } or { stage = [18, 65] }",
+        ),
+    ] = field(default_factory=dict[str, "int | list[int]"])
     outside: Annotated[Outside, about("What happens to rows with other values.")] = "drop"
 
 
@@ -153,7 +164,13 @@ class TableKeys(StrictRecord, frozen=True, kw_only=True):
         about("Counts in percent of the total of their row, of their column (the last one), or of the table."),
     ] = None
     weight: Annotated[Positive, about("How much the table matters in planning.")] = 1.0
-    margin: Annotated[Margin | None, about("The margin of error, at output.level, that every count may have.")] = None
+    margin: Annotated[
+        Margin | Text | None,
+        about(
+            'The margin of error, at output.level, that every count may have; "2 %" is a part of `expected`.',
+            'a number, or a percentage such as "2 %",',
+        ),
+    ] = None
     expected: Annotated[Margin | None, about("A typical count of the table, to which margins are compared.")] = None
 
 
@@ -301,7 +318,7 @@ _TOGETHER: dict[str, dict[str, Any]] = {
                 "not": {"anyOf": [{"required": ["labels"]}, {"required": ["bins"]}, {"required": ["first"]}]},
             },
         ],
-        "dependentRequired": {"step": ["first"]},
+        "dependentRequired": {"step": ["first"], "groups": ["first"]},
     },
     "TableKeys": {"oneOf": [{"required": ["sql"]}, {"anyOf": [{"required": ["marginals"]}, {"required": ["ranges"]}]}]},
     "PrivacyKeys": {

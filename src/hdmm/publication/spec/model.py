@@ -17,7 +17,7 @@ from hdmm.base.hints import did_you_mean
 from hdmm.data.engines.address import without_password
 from hdmm.describe.advice import advice, small_margins
 from hdmm.describe.domain import Domain
-from hdmm.describe.table_query import TableQuery
+from hdmm.describe.table_query import TableQuery, stated_margin
 from hdmm.describe.workload import Workload
 from hdmm.privacy.guarantee import Privacy, Unit
 from hdmm.publication.spec.keys import DataPart, OutputPart, PlanPart
@@ -150,9 +150,12 @@ class Spec:
         plan = structs.replace(self.plan, folder=self.plan.folder.with_name(f"{self.plan.folder.name}.only-{part}"))
         return replace(self, tables=tables, plan=plan, options=options)
 
-    def aiming(self, margins: Mapping[str, float]) -> Spec:
-        """The same specification with these margins and no others; StrategyError where one is none."""
-        found = checked_targets({name: _together(each) for name, each in self.groups.items()}, margins)
+    def aiming(self, margins: Mapping[str, float | str]) -> Spec:
+        """The same specification with these margins, or parts of expected counts, and no others; StrategyError if one
+        is none."""
+        expected = {table.group: table.expected for table in self.tables}
+        stated = {name: stated_margin(margin, expected.get(name)) for name, margin in margins.items()}
+        found = checked_targets({name: _together(each) for name, each in self.groups.items()}, stated)
         for table in self.tables:
             if table.group in found and not table.linear:
                 raise StrategyError(f"Table {table.group!r}: {NO_MARGIN}")

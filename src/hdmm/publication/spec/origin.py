@@ -14,10 +14,12 @@ from hdmm.data import Data, from_table
 from hdmm.data.engines.address import place_of, why_closed
 from hdmm.data.engines.engine import Backend
 from hdmm.data.engines.sqlite import open_sqlite
-from hdmm.data.records import TableLike, of_rows
+from hdmm.data.records import TableLike, filter_facts, of_rows
+from hdmm.describe.values import Values
 from hdmm.privacy.rows_of import RowsOf
 from hdmm.publication.spec.keys import is_url
 from hdmm.publication.spec.model import Spec
+from hdmm.sql.row_filter import row_filter
 
 if TYPE_CHECKING:
     import ibis
@@ -51,6 +53,7 @@ def _opened(spec: Spec, source: TableLike | None) -> Data:
         columns=about.columns,
         id=about.id,
         max_rows_per_id=about.max_rows_per_id,
+        where=_where(spec),
         table=table,
         rows_bound=about.rows_bound,
         fetch=about.fetch,
@@ -67,10 +70,14 @@ def rows_of(spec: Spec) -> RowsOf:
     named = about.source if about.source is None or is_url(about.source) else spec.path.parent / about.source
     return RowsOf.of(
         None if named is None else place_of(named, about.table),
-        about.columns,
+        about.columns | filter_facts(_where(spec)),
         None if about.id is None else (about.id, about.max_rows_per_id or 1, None),
         spec.recorded,
     )
+
+
+def _where(spec: Spec) -> dict[str, Values]:
+    return {} if spec.data.where is None else row_filter(spec.data.where)
 
 
 def _named(spec: Spec) -> tuple[TableLike, str | None]:

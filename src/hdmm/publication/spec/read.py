@@ -23,6 +23,7 @@ from hdmm.publication.spec.keys import DataPart, LedgerKeys, PrivacyKeys, SpecFi
 from hdmm.publication.spec.model import LedgerPart, Spec
 from hdmm.publication.spec.public_csv import known_tables, read_lookup
 from hdmm.publication.spec.tables import table_queries
+from hdmm.sql.row_filter import row_filter
 
 
 def load_spec(
@@ -123,6 +124,9 @@ def _check_data(document: Document, data: DataPart) -> None:
         raise document.error(
             ("data", "id"), "This key needs max_rows_per_id, the most rows of one person that are counted. Add it."
         )
+    if data.where is not None:
+        with document.locating("data", "where"):
+            row_filter(data.where)
     name = data.dataset
     if not name.isprintable() or name != unicodedata.normalize("NFC", name.strip()) or len(name) > 500:
         raise document.error(
@@ -153,13 +157,15 @@ def _declared(document: Document, name: str, keys: ValuesKeys, base: Path) -> Va
     """The values that keys declare. Without labels, a file of levels says what the values are."""
     given = keys.levels if isinstance(keys.levels, dict) else {}
     lookup = base / keys.levels if isinstance(keys.levels, str) else None
+    if keys.groups and keys.first is None:
+        raise document.error(("domain", name, "groups"), "Groups are of integers, with first and last. Use levels.")
     match keys:
         case ValuesKeys(labels=list(labels), bins=None, values=None, first=None, last=None, step=None):
             values = Labels(labels, outside=keys.outside, levels=given)
         case ValuesKeys(labels=None, bins=list(bins), first=None, last=None, step=None):
             values = Bins(bins, outside=keys.outside, values=keys.values, levels=given)
         case ValuesKeys(labels=None, bins=None, values=None, first=int(first), last=int(last)):
-            values = Integers(first, last, step=keys.step or 1, outside=keys.outside, levels=given)
+            values = Integers(first, last, step=keys.step or 1, outside=keys.outside, levels=given, groups=keys.groups)
         case ValuesKeys(labels=None, bins=None, values=None, first=None, last=None, step=None) if lookup is not None:
             labels, levels = read_lookup(lookup, None)
             return Labels(labels, outside=keys.outside, levels=levels)
@@ -167,7 +173,9 @@ def _declared(document: Document, name: str, keys: ValuesKeys, base: Path) -> Va
             raise document.error(
                 ("domain", name), "Give one of labels, bins, or first and last, such as { first = 0, last = 114 }."
             )
-    return values if lookup is None else values.with_levels(read_lookup(lookup, values)[1])
+    if lookup is None:
+        return values
+    return values.with_levels({**{level.name: level for level in values.levels}, **read_lookup(lookup, values)[1]})
 
 
 def _privacy(document: Document, keys: PrivacyKeys) -> Privacy:

@@ -17,7 +17,7 @@ from hdmm.describe.attribute import Attribute, naming
 from hdmm.describe.column import columns
 from hdmm.describe.domain import Domain
 from hdmm.describe.predicates import check_weight
-from hdmm.describe.table_query import TableQuery
+from hdmm.describe.table_query import TableQuery, stated_margin
 from hdmm.publication.spec.document import Document
 from hdmm.publication.spec.keys import SpecFile, TableKeys
 from hdmm.publication.spec.model import NO_MARGIN
@@ -143,6 +143,8 @@ class _TablePart:
         keys = self.keys
         if keys.margin is not None and not all(each.linear for each in tables):
             raise self._error("margin", NO_MARGIN)
+        with self._locating("margin"):
+            margin = None if keys.margin is None else stated_margin(keys.margin, keys.expected)
         title = keys.title or keys.name
         title = title if keys.percent is None else f"{title}, in percent of the {keys.percent}"
         headings = {**headings, **keys.columns}
@@ -161,7 +163,7 @@ class _TablePart:
                     group=keys.name,
                     title=whole,
                     weight=self._weight(table),
-                    margin=keys.margin,
+                    margin=margin,
                     expected=keys.expected,
                     note=keys.note,
                 )
