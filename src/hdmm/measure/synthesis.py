@@ -159,7 +159,7 @@ def expected_distances(form: Form, workload: Workload, rows: int) -> tuple[float
     found: dict[Product, None] = {}
     for product in workload.products:
         matrices = [(i, p, p.matrix(workload.domain.shape[i])) for i, p in product.factors]
-        if all(np.allclose(column_norms(A, 1), column_norms(A, 2) ** 2) for _, _, A in matrices):  # all are 0 or 1
+        if all(np.allclose(column_norms(A, 1), column_norms(A, 2)) for _, _, A in matrices):  # entries of 0 and 1
             disjoint = tuple((i, p if column_norms(A, 1).max() <= 1 else Identity()) for i, p, A in matrices)
             found[Product(workload.domain, disjoint)] = None
     if not found:
