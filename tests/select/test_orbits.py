@@ -183,3 +183,16 @@ def test_merged_cells_of_unequal_sizes_keep_their_error() -> None:
     error = (A**2).sum(axis=0).max() * np.linalg.norm(W @ np.linalg.pinv(A)) ** 2
     assert plan.error == pytest.approx(error, rel=1e-6)
     assert gaussian_optimum(Dense(W.T @ W), tolerance=1e-5, iterations=2000).loss * (1 + 3e-4) >= error
+
+
+def test_few_orbits_of_too_many_values_are_left_to_other_operators() -> None:
+    """Two orbits of each attribute make 8 × 8 blocks, but a factor over all values would have half a billion entries."""
+    for n, small in ((40, True), (400, False)):
+        domain = Domain({"a": n, "b": n, "c": n})
+        half = [[int(v < n // 4) for v in range(n)]]
+        w = Workload.product(domain, a=half, b=half, c=half)
+        for name in domain.names:
+            w += Workload.product(domain, {name: Identity()})
+        problem = Problem(w, Noise.GAUSSIAN)
+        assert OrbitCells.of(problem.terms).shape == (2, 2, 2)
+        assert divisible(problem) == small

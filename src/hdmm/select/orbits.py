@@ -41,6 +41,7 @@ _MOST_VALUES = 2048  # of an attribute whose grams are compared: O(n²) each
 _WORK = 2e9  # Σ cells³ of the blocks, per step
 _MOST_SPACES = 1 << 12
 _MOST_LISTED = 1 << 18  # spaces of all products, repeats counted, and products times spaces: a second
+_MOST_ENTRIES = 1 << 26  # of the largest factor on the values of its attributes, which a form writes out: 512 MiB
 _SAME = 1e-12  # of the largest entry: grams that differ by less are the same
 _GAP = 1e-6  # at which the optimum is found where steps are short,
 _FAR = 1e-4  # and where they are long
@@ -75,8 +76,14 @@ def divisible(problem: Problem) -> bool:
     """Whether the optimum over all strategies is found from blocks that are small enough."""
     if problem.noise is not Noise.GAUSSIAN or problem.parts is not None or problem.known:
         return False
-    joint = any(product.joint for product in problem.workload.products)
-    return not joint and OrbitCells.of(problem.terms) is not None
+    if any(product.joint for product in problem.workload.products):
+        return False
+    cells = OrbitCells.of(problem.terms)
+    if cells is None:
+        return False
+    shape = problem.workload.domain.shape if problem.cells is None else problem.cells.groups.domain.shape
+    values = [shape[i] for i, count in zip(cells.terms.axes, cells.shape, strict=True) if count > 1]
+    return math.prod(map(float, values)) * math.prod(cells.shape) <= _MOST_ENTRIES
 
 
 @final
