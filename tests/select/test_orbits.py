@@ -186,7 +186,7 @@ def test_merged_cells_of_unequal_sizes_keep_their_error() -> None:
 
 
 def test_few_orbits_of_too_many_values_are_left_to_other_operators() -> None:
-    """Two orbits of each attribute make 8 × 8 blocks, but a factor over all values would have half a billion entries."""
+    """Two orbits of each attribute make 8 × 8 blocks; a factor over all values would have half a billion entries."""
     for n, small in ((40, True), (400, False)):
         domain = Domain({"a": n, "b": n, "c": n})
         half = [[int(v < n // 4) for v in range(n)]]
