@@ -98,6 +98,8 @@ ROWS = [
     Row("Gaussian AllRange 1024", line(1024, R), "3.5151", noise=Noise.GAUSSIAN),
     Row("Gaussian Prefix 256", line(256, P), "2.5246", noise=Noise.GAUSSIAN),
     Row("Gaussian Prefix 1024", line(1024, P), "2.9557", noise=Noise.GAUSSIAN),
+    Row("Gaussian Prefix 4096", line(4096, P), "47110", noise=Noise.GAUSSIAN, total=True),
+    Row("Gaussian AllRange 4096", line(4096, R), "1.4343e8", noise=Noise.GAUSSIAN, total=True),
     Row("Gaussian SF1", sf1, "15225", noise=Noise.GAUSSIAN, total=True),
     Row("Gaussian SF1+", lambda: sf1(plus=True), "977100", noise=Noise.GAUSSIAN, total=True),
 ]

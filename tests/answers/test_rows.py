@@ -11,6 +11,7 @@ import pytest
 
 from hdmm import (
     ZCDP,
+    AllRange,
     Bins,
     Domain,
     DomainError,
@@ -31,6 +32,7 @@ from hdmm import (
 from hdmm.answers.rows import INSIDE, SyntheticRows
 from hdmm.measure.measure import measure
 from hdmm.measure.release import Release
+from hdmm.measure.synthesis import expected_distances
 from hdmm.privacy.guarantee import Privacy
 from tests.support.chance import settled
 from tests.support.families import FAMILIES, marginals
@@ -333,3 +335,22 @@ def test_tables_of_rows_are_arrow(town: Release) -> None:
     assert isinstance(town.rows(3).to_arrow(), pa.Table)
     assert "3 rows" in repr(town.rows(3))
     assert "tract" in town.rows(3)._repr_html_()
+
+
+def test_what_is_said_before_spending_is_of_tables_that_count_rows(town: Release) -> None:
+    """Ranges are compared by the values that they determine, groups as they are, and sums not at all."""
+    ranges, groups = (
+        Workload.product(TOWN, age=AllRange()),
+        Workload.sql(TOWN, "SELECT county, COUNT(*) FROM t GROUP BY county"),
+    )
+    assert expected_distances(town.form, ranges, 900) == expected_distances(
+        town.form, Workload.marginals(TOWN, [["age"]]), 900
+    )
+    near, far = expected_distances(town.form, groups, 900), expected_distances(town.form, groups, 90)
+    assert 0 < max(near) < min(far) < 1
+    paid = Domain({"pay": 9})
+    count, total = Workload.product(paid, pay=Identity()), Workload.sql(paid, "SELECT SUM(pay) FROM t")
+    form = released(paid, np.arange(9) * 50, k=1).form
+    assert expected_distances(form, count + total, 900) == expected_distances(form, count, 900)
+    with pytest.raises(StrategyError, match="Ask for a count"):
+        expected_distances(form, total, 900)

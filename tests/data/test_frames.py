@@ -305,6 +305,8 @@ def test_lazy_frames_that_read_text_are_refused(tmp_path: Path) -> None:
 
 def test_datasets_of_text_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_bytes(written(["5"] * 3))
+    with pytest.raises(DataError, match="A dataset of pyarrow within an Ibis table"):
+        from_table(Domain({"x": Integers(0, 9)}), ibis.memtable(ds.dataset(tmp_path, format="csv")))
     (tmp_path / "t.json").write_text('{"x": 5}\n')
     for dataset in (ds.dataset(tmp_path / "t.csv", format="csv"), ds.dataset(tmp_path / "t.json", format="json")):
         with pytest.raises(DataError, match=r"infers the types of their columns from the rows .* instead of a dataset"):

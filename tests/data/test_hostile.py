@@ -14,6 +14,7 @@ import subprocess
 import sys
 import textwrap
 from contextlib import closing
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
 
@@ -216,10 +218,20 @@ def test_dictionaries_in_files_of_a_dataset_are_refused(tmp_path: Path) -> None:
     for number, column in enumerate([pa.array(["M"]), pa.array(["M"]).dictionary_encode()]):
         pq.write_table(pa.table({"x": column, "a": [1]}), tmp_path / f"{number}.parquet")
     dataset, domain = ds.dataset(tmp_path), Domain({"x": Labels(["M"])})
-    with pytest.raises(DataError, match="Give the path of the folder instead of a dataset"):
+    with pytest.raises(DataError, match="give the path of the folder instead of a dataset"):
         from_table(domain, dataset)
     assert from_table(Domain({"a": 2}), dataset).marginal(["a"]).tolist() == [0, 2]
     assert from_table(domain, tmp_path).marginal(["x"]).tolist() == [2]
+
+
+def test_times_in_orc_files_of_a_dataset_are_refused(tmp_path: Path) -> None:
+    """Arrow fails on one that is no number of nanoseconds of 64 bits."""
+    times = pa.array([0, 2**62]).view(pa.timestamp("us"))
+    orc.write_table(pa.table({"x": times, "a": [1, 1]}), tmp_path / "t.orc")
+    dataset = ds.dataset(tmp_path, format="orc")
+    with pytest.raises(DataError, match="depends on its values"):
+        from_table(Domain({"x": Labels([datetime(1970, 1, 1)], outside="other")}), dataset, declared_types=True)
+    assert from_table(Domain({"a": 2}), dataset).marginal(["a"]).tolist() == [0, 2]
 
 
 @pytest.mark.parametrize("zone", [None, "UTC"])

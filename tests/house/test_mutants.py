@@ -212,6 +212,13 @@ def test_tests_that_fail_without_a_mutant_are_no_evidence(tree: Tree) -> None:
         tree.recorded(["tests/test_order.py::test_a"], {FILE})
 
 
+def test_a_mutant_that_cannot_be_imported_by_what_tests_share_is_killed(tree: Tree) -> None:
+    (tree.root / "tests/shared").mkdir()
+    tree.put("tests/shared/test_it.py", "def test_it():\n    pass\n")
+    tree.put("tests/shared/conftest.py", f"import {FILE.removeprefix('src/').removesuffix('.py').replace('/', '.')}\n")
+    assert tree.tried(FILE, "raise TypeError\n", [["tests/shared/test_it.py::test_it"]], {}).passed is False
+
+
 def test_a_path_without_tests_is_no_kill(tree: Tree) -> None:
     with pytest.raises(RuntimeError, match="could not run"):
         tree.run(["tests/test_nothing.py"])

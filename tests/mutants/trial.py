@@ -17,6 +17,7 @@ from typing import Any
 PARTS = ("src", "tests", "examples", "pyproject.toml")  # what the tests of the private path read
 SERVER = Path(__file__).parent / "server.py"
 NONE_FOUND = 5  # pytest's exit status if no test was run
+WRONG_PATH, NOT_IMPORTED = 4, "ImportError while loading conftest"  # its status is the same if a mutant prevents this
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +135,6 @@ class Tree:
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(exist_ok=True)
         status = answer["status"]
-        if status == 4:  # pytest's own: a wrong path
+        if status == WRONG_PATH and NOT_IMPORTED not in text:
             raise RuntimeError(f"pytest could not run {' '.join(tests)}:\n{text}")
         return Trial(status in (0, NONE_FOUND), answer["seconds"], text)

@@ -129,7 +129,7 @@ def test_report_and_metadata_state_all_of_it(
     assert metadata["receipt"]["parameter"] == parameter
     page = (tmp_path / "out" / "report.html").read_text()
     section = page[page.index('<h2 id="protection">') : page.index('<h2 id="method">')]
-    assert all(each in section for each in (*says, "Pairs of ε and δ", "trade-off-title"))
+    assert all(each in section for each in (*says, "Pairs of ε and δ", ">10⁻¹²<", "trade-off-title"))
 
 
 def test_a_report_of_early_noise_claims_no_mu() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from hdmm.matrix import Eye, Ones, to_dense
 from hdmm.privacy.guarantee import Noise
-from hdmm.select.family import Constant, EvenRow, Explicit, Roots
+from hdmm.select.family import Constant, EvenRow, Explicit, Roots, SignedRows
 from hdmm.select.theta import DenseTheta, theta_of
 
 from .grams import numeric_gradient
@@ -24,9 +24,10 @@ FAMILIES: list[Explicit] = [
     EvenRow(5, Noise.LAPLACE, np.array([0.7])),
     EvenRow(5, Noise.GAUSSIAN, np.array([0.7])),
 ]
+SIGNED = SignedRows(np.linalg.qr(rng(3).normal(size=(7, 3)))[0].T, rng(4).normal(size=(5, 3)), 0.2, 8.0)
 
 
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: type(family).__name__)
+@pytest.mark.parametrize("family", [*FAMILIES, SIGNED], ids=lambda family: type(family).__name__)
 def test_gradients_are_pulled_back(family: Explicit) -> None:
     x = family.start
     assert x is not None

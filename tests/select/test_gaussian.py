@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hdmm import AllRange, Prefix
+from hdmm import AllRange, PredicateSet, Prefix
 from hdmm.base.exceptions import StrategyError
 from hdmm.matrix import (
     AllIntervalsGram,
@@ -15,13 +15,15 @@ from hdmm.matrix import (
     Eye,
     Gram,
     Nested,
+    Ones,
     gram_inverse,
+    scaled,
     to_dense,
     trace,
     trace_product,
 )
 from hdmm.privacy.guarantee import Noise
-from hdmm.select.gaussian_optimum import gaussian_optimum
+from hdmm.select.gaussian_optimum import GramBlock, TridiagonalInverse, best_dual, gaussian_optimum
 from hdmm.select.opt_0 import opt_0
 from hdmm.select.search import Search, first_search
 
@@ -84,3 +86,28 @@ def test_many_cells_get_a_tree_with_l2_columns(monkeypatch) -> None:
 def test_no_iterations_are_refused() -> None:
     with pytest.raises(StrategyError, match="at least 1"):
         gaussian_optimum(Eye(2), iterations=0)
+
+
+@pytest.mark.parametrize("predicates", [Prefix(), AllRange()], ids=repr)
+@pytest.mark.parametrize("n", [1, 2, 3, 40, 150])
+def test_a_tridiagonal_inverse_gives_the_same_optimum(predicates: PredicateSet, n: int) -> None:
+    """Sums over nodes in the place of eigenproblems: the bound to 1e-8, and a strategy that is near it."""
+    V = scaled(3.0, predicates.gram(n))
+    ends = TridiagonalInverse.of(V)
+    assert ends is not None
+    G = to_dense(V).astype(np.float64)
+    np.testing.assert_allclose(
+        G @ (np.diag(ends.diagonal) + np.diag(ends.beside, 1) + np.diag(ends.beside, -1)), np.eye(n), atol=1e-9 * n
+    )
+    root, lam = ends.dual()
+    u = np.sqrt(lam)
+    exact = np.sqrt(np.linalg.eigvalsh(u[:, None] * G * u)).sum()
+    assert root == pytest.approx(exact, rel=2e-8)
+    assert root == pytest.approx(best_dual([GramBlock(1.0, G)])[0], rel=1e-5)
+    A = ends.factor(lam)
+    assert (A**2).sum(axis=0).max() <= 1
+    assert np.trace(np.linalg.solve(A.T @ A, G)) <= root**2 * (1 + 2e-4)
+
+
+def test_other_grams_have_no_tridiagonal_inverse() -> None:
+    assert all(TridiagonalInverse.of(V) is None for V in (Eye(3), Dense(np.eye(3)), Ones(3, 3)))

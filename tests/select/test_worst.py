@@ -8,8 +8,9 @@ import pytest
 import hdmm
 from hdmm import ZCDP, AllRange, Domain, Identity, Prefix, Strategy, Workload, from_array
 from hdmm.base.exceptions import StrategyError
-from hdmm.matrix import Dense
+from hdmm.matrix import Dense, to_dense
 from hdmm.privacy.guarantee import Noise
+from hdmm.select.gaussian_optimum import GramBlock, best_dual
 from hdmm.select.goal import Goal
 from hdmm.select.operators import operators_for
 from hdmm.select.opt_g import opt_g
@@ -121,3 +122,39 @@ def test_what_is_too_large_to_write_out_is_left_to_the_other_operators() -> None
     with pytest.raises(StrategyError, match="too many to be written out"):
         worst_optimum(goal)
     assert [o.name for o in operators_for(Problem.of(goal, Noise.GAUSSIAN))][:3] == ["OPT_R", "OPT_M", "OPT_x"]
+
+
+DISJOINT = {
+    "groups": Workload.product(
+        Domain({"a": 12}), a=[[1] * 3 + [0] * 9, [0] * 3 + [1] * 7 + [0] * 2, [0] * 10 + [1] * 2]
+    ),
+    "groups and a value": Workload.product(Domain({"a": 6, "one": 1}), a=[[1, 1, 1, 0, 0, 0]], one=Identity())
+    + 3.0 * Workload.product(Domain({"a": 6, "one": 1}), a=[[0, 0, 0, 1, 1, 0]]),
+    "prefixes beside one value": Workload.product(Domain({"a": 12, "one": 1, "b": 3}), a=Prefix(), one=Identity())
+    + Workload.marginals(Domain({"a": 12, "one": 1, "b": 3}), [("one",), ("a", "one"), ("b",)]),
+    "several attributes by classes": Workload.product(Domain({"a": 5, "b": 3, "c": 4}), a=Prefix(), b=Identity())
+    + Workload.product(Domain({"a": 5, "b": 3, "c": 4}), a=AllRange(), c=Identity())
+    + Workload.marginals(Domain({"a": 5, "b": 3, "c": 4}), 2),
+}
+
+
+@pytest.mark.parametrize("name", DISJOINT)
+def test_the_worst_query_is_optimal_and_certified(name: str) -> None:
+    """The bound is valid by the least weighted total for the weights of any plan, and the plan by dense algebra."""
+    w = DISJOINT[name]
+    plan = hdmm.optimize(w, objective="worst", noise="gaussian", progress=False)
+    A = to_dense(plan.strategy.matrix).astype(float)
+    W = to_dense(w.matrix).astype(float)
+    answers = W @ np.linalg.pinv(A)
+    np.testing.assert_allclose(answers @ A, W, atol=1e-6)
+    worst = (A**2).sum(axis=0).max() * (answers**2).sum(axis=1).max()
+    assert plan.value == pytest.approx(worst, rel=1e-6)
+    assert plan.gap < 1e-3
+    total = hdmm.optimize(w, noise="gaussian", progress=False)
+    goal = Goal.of(w, "worst")
+    assert plan.value <= goal.value(total.strategy, Noise.GAUSSIAN) * (1 + 1e-9)
+    rng, V = np.random.default_rng(0), []
+    for _ in range(5):
+        omega = rng.dirichlet(np.ones(len(W)))
+        V.append(best_dual([GramBlock(1.0, (W.T * omega) @ W)])[0] ** 2)
+    assert max(V) <= plan.value * (1 + 1e-6)

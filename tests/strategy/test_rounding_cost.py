@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import numpy as np
 import pytest
 from scipy.linalg import null_space
 
 from hdmm import Noise, Strategy, Workload
+from hdmm.base.exceptions import StrategyError
 from hdmm.matrix import to_dense
 from hdmm.strategy.lattice import Lattice
 from tests.support.problems import MANY, dense_block, drawn_domain, drawn_known, drawn_workload, planned_beside
@@ -44,8 +47,13 @@ def check_rounding(seed: int) -> int:
         lattice = Lattice.of(plan.strategy, noise, max_rows=ROWS, workload=plan.workload, bits=bits)
         return dense_error(plan.workload, lattice.strategy, noise) / before - 1
 
-    assert cost(None) < 1e-3, (seed, cost(8), plan.operator)
-    return next(b for b in (8, 9, 10, 11, 12, 14, 16) if cost(b) <= cost(None) + 1e-12) - 8
+    least = cost(None)
+    assert least < 1e-3, (seed, least, plan.operator)
+    for bits in (8, 9, 10, 11, 12, 14, 16):
+        with suppress(StrategyError):  # by so few bits, what was asked for is not measured any more
+            if cost(bits) <= least + 1e-12:
+                return bits - 8
+    raise AssertionError(f"{seed}: {least} is the cost of no number of bits.")
 
 
 @pytest.mark.parametrize("seed", FEW)

@@ -153,6 +153,7 @@ class SyntheticRows(Framed):
 
 def _described(name: str, values: Values) -> RowColumn:
     shown = Attribute(name, values).values_in_words()
+    shown = shown.lower() if _kind(values) == "truth values" else shown  # as they are in files
     remark = INSIDE if isinstance(values, Bins) and values.values is None else ""
     if _kind(values) != "text" and values.outside == "other":
         remark = f"{remark} A missing value is any other.".strip()

@@ -24,7 +24,7 @@ from hdmm.bounds.pinching import Split, parts, pinched, work
 from hdmm.bounds.svd import svd_bound
 from hdmm.describe.workload import Workload
 from hdmm.matrix import Array, Matrix, exchangeable, to_dense
-from hdmm.select.gaussian_optimum import WORK, GramBlock, best_dual
+from hdmm.select.gaussian_optimum import WORK, GramBlock, TridiagonalInverse, best_dual
 from hdmm.select.merged_cells import MergedCells
 from hdmm.select.orbits import OrbitCells
 from hdmm.select.terms import Terms
@@ -35,11 +35,13 @@ _KEPT = 8  # directions of an attribute with one gram besides Total: more gain n
 _MOST_PARTS = 1 << 18  # terms of the sum that bounds it: seconds
 _SHORT = 5  # steps for each Λ_i of a product
 _FURTHEST = 12  # powers of two by which totals may count more or less
+_SUMMED = 1 - 1e-7  # of an integral that is a sum over nodes, which is good to 1e-8
 _BELOW = 1 - 1e-9  # removes what rounding may have added
 
 
 def gaussian_bound(workload: Workload) -> float | None:
-    """A lower bound on the `unit_error` of every strategy under Gaussian noise; None if only a useless one is known.
+    """A lower bound on the `unit_error` of every strategy under Gaussian noise; None for predicates on several
+    attributes at once in several products, for which only a useless one is known.
 
     It is the optimum for plain marginals, and near it for one product and on small domains. On larger domains its root
     is 0.1 to 2 % below the best root mean squared error found if each attribute has one kind of queries besides totals,
@@ -70,7 +72,7 @@ def gaussian_bound(workload: Workload) -> float | None:
     if len(found) == len(roots):
         log_scale = given.log_scale - math.fsum(map(math.log, workload.domain.shape))  # Total is the unit on each axis
         return _BELOW * math.exp(log_scale) * math.prod(found) ** 2
-    return svd_bound(workload) if len(workload.products) == 1 else None
+    return svd_bound(workload)
 
 
 def worst_bound(workload: Workload, shares: Sequence[float]) -> float | None:
@@ -104,6 +106,8 @@ def _one_attribute(V: Matrix) -> float | None:
     if exchangeable(V):
         first, rest = even_eigenvalues(V)
         return math.sqrt(first) + (n - 1) * math.sqrt(rest)
+    if (ends := TridiagonalInverse.of(V)) is not None:
+        return _SUMMED * ends.dual()[0]
     return None if n > LARGEST_EIGENPROBLEM else best_dual([GramBlock(1.0, to_dense(V).astype(np.float64))])[0]
 
 

@@ -37,7 +37,7 @@ _EXACT = 1e-4  # a smaller gap is not looked for
 
 
 def certified_gap(goal: Goal, strategy: Strategy) -> float | None:
-    """objective / bound − 1 under Gaussian noise; None where there is no bound, or a useless one.
+    """objective / bound − 1 under Gaussian noise; None where there is no bound, or a useless one for joint predicates.
 
     >>> from hdmm import Domain
     >>> goal = Goal.of(Workload.marginals(Domain({"age": 4}), k=1))
@@ -60,7 +60,8 @@ def certified_gap(goal: Goal, strategy: Strategy) -> float | None:
         bounds = _worst_bounds(goal, strategy, value)
     best = max((bound for bound in bounds if bound is not None), default=0.0)
     gap = max(value / best - 1, 0.0) if best > 0 else math.inf
-    return gap if gap <= _USELESS else None
+    joint = any(product.joint for product in goal.workload.products)
+    return gap if gap <= _USELESS or (math.isfinite(gap) and not joint) else None
 
 
 def summed(goal: Goal) -> Workload:

@@ -18,8 +18,8 @@ from hdmm.describe.column import columns
 from hdmm.describe.domain import Domain
 from hdmm.describe.predicates import Identity
 from hdmm.describe.product import Attributes, Product
-from hdmm.matrix import Array, Dense, Matrix
-from hdmm.reconstruct.agreeing import maximal
+from hdmm.describe.workload import Workload
+from hdmm.matrix import Array, Dense, Matrix, column_norms
 from hdmm.reconstruct.components import Components, fitted_components, made_up, normals
 from hdmm.reconstruct.drawn import MOST_CODES, Possible, Required, cells_of_rows, drawn, required, whole_counts
 from hdmm.reconstruct.estimate import Estimate
@@ -149,17 +149,26 @@ class Evidence:
         return [1.0] * len(self.answers)
 
 
-def expected_distances(form: Form, rows: int) -> tuple[float, float]:
-    """How far rows will be from data of so many rows: the mean total variation of the tables measured together.
+def expected_distances(form: Form, workload: Workload, rows: int) -> tuple[float, float]:
+    """How far rows will be from data of so many rows: the mean total variation of the tables of a workload.
 
     First where no attribute depends on another, then where all do strongly. It is simulated: made-up people are
-    measured with the noise of the form, and the fit to that is compared with them. No data are looked at.
+    measured with the noise of the form, and the fit to that is compared with them. No data are looked at. Where
+    predicates overlap, as ranges do, the table is that of all values; sums are left out.
     """
-    tables = maximal(tuple(sorted(block.axes)) for block in (*form.blocks, *form.exact_blocks))
+    found: dict[Product, None] = {}
+    for product in workload.products:
+        matrices = [(i, p, p.matrix(workload.domain.shape[i])) for i, p in product.factors]
+        if all(np.allclose(column_norms(A, 1), column_norms(A, 2)) for _, _, A in matrices):  # entries of 0 and 1
+            disjoint = tuple((i, p if column_norms(A, 1).max() <= 1 else Identity()) for i, p, A in matrices)
+            found[Product(workload.domain, disjoint)] = None
+    if not found:
+        raise StrategyError("No table counts rows, so it cannot be said how near rows would come. Ask for a count.")
+    tables = list(found)
     return _distance(form, tables, rows, 1), _distance(form, tables, rows, _DEPENDENT)
 
 
-def _distance(form: Form, tables: Sequence[Attributes], rows: int, components: int) -> float:
+def _distance(form: Form, tables: Sequence[Product], rows: int, components: int) -> float:
     people = made_up(form.domain, float(rows), components)
     answers: list[Array] = []
     for j, block in enumerate((*form.blocks, *form.exact_blocks)):
@@ -167,8 +176,9 @@ def _distance(form: Form, tables: Sequence[Attributes], rows: int, components: i
         y = kron_slabs([A for _, A in block.factors], table, np.float64)
         measured = j < len(form.blocks)
         answers.append(y + normals(y.shape, stream=_NOISE + j) / block.weight if measured else y)
-    fit = _fitted(form, answers, float(rows))
-    return float(np.mean([np.abs(fit.table(axes) - people.table(axes)).sum() / (2 * rows) for axes in tables]))
+    fit = _fitted(form, answers, float(rows)).estimate
+    off = (np.abs(fit.values(table) - people.estimate.values(table)).sum() for table in tables)
+    return float(np.mean([each / (2 * rows) for each in off]))
 
 
 def _fitted(form: Form, answers: Sequence[Array], total: float, empty: Sequence[Block] = ()) -> Components:

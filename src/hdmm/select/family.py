@@ -141,3 +141,40 @@ class Roots(Explicit):
         A = x / norms
         AF = 2 * A @ F
         return (AF - A * np.einsum("pn,pn->n", AF, A)) / norms
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class SignedRows(Explicit):
+    """C·R over orthonormal rows R, divided by a smooth bound on its largest column L1 norm: any signs, Laplace noise.
+
+    |a| is √(a² + smooth²), and the largest norm the p-norm of all of them for a large power p. Grams are CᵀC, in the
+    coordinates of R.
+    """
+
+    R: Array
+    start: Array | None
+    smooth: float
+    power: float
+
+    def matrix(self, x: Array) -> Matrix:
+        A = x @ self.R
+        return Dense(A / np.abs(A).sum(axis=0).max())
+
+    def gram(self, x: Array) -> Array:
+        return x.T @ x / self._bound(x)[0] ** 2
+
+    def pull(self, x: Array, F: Array) -> Array:
+        """With the bound s: ∂f/∂C = 2CF/s² − 2⟨F, CᵀC⟩/s³ · ∂s/∂C."""
+        s, by_entry = self._bound(x)
+        CF = x @ F
+        return 2 / s**2 * (CF - float(np.vdot(CF, x)) / s * (by_entry @ self.R.T))
+
+    def _bound(self, x: Array) -> tuple[float, Array]:
+        """(s, ∂s/∂A)."""
+        A = x @ self.R
+        sizes = np.sqrt(A * A + self.smooth**2)
+        norms = sizes.sum(axis=0)
+        largest = norms.max()
+        s = float(largest * ((norms / largest) ** self.power).sum() ** (1 / self.power))
+        return s, A / sizes * (norms / s) ** (self.power - 1)

@@ -16,6 +16,7 @@ from hdmm.select.opt_g import opt_g
 from hdmm.select.opt_m import opt_m
 from hdmm.select.opt_plus import opt_plus
 from hdmm.select.opt_r import measurable, opt_r
+from hdmm.select.opt_s import opt_s, suits_signs
 from hdmm.select.opt_x import mergeable, opt_merged, opt_x
 from hdmm.select.orbits import divisible, opt_orbits
 from hdmm.select.problem import Problem
@@ -31,6 +32,7 @@ _MOST_GAUSSIAN = 2**14  # the same for Gaussian noise, for which OPT_G alone is 
 _MOST_JOINT = 2048  # cells, where predicates on several attributes at once are optimised over all of them
 _MARGINALS = 1e-4  # sets of marginals have many minima that are all but equal
 _PATIENT = 12  # restarts of OPT_M take a tenth of a second, and gain late
+_SIGNED = 3  # restarts of OPT_S: the first is the best on many cells, others on few, where they take no time
 _IMPATIENT = 2  # restarts of OPT_+ and of merged attributes take up to half a minute; none gained after restart 1
 _MOST_RANKED = 1 << 31  # queries times cells: two seconds
 _SINGLE_ONLY = ("OPT_0", "OPT_B")  # of every cell there is nothing to merge; the form of OPT_B needs few cells
@@ -44,8 +46,9 @@ def operators_for(problem: Problem) -> list[Operator]:
     >>> [o.name for o in operators_for(Problem(Workload.marginals(Domain({"a": 3, "b": 4}), k=2)))]
     ['OPT_M', 'OPT_x', 'OPT_G', 'OPT_0']
     """
+    signed = [Operator("OPT_S", opt_s, _SIGNED)] if suits_signs(problem) else []
     if any(product.joint for product in problem.given.products):
-        return _over_several(problem)
+        return [*_over_several(problem), *signed]
     residual = [Operator("OPT_R", opt_r, 1)] if problem.noise is Noise.GAUSSIAN and measurable(problem.given) else []
     if residual and problem.plain:
         return residual
@@ -59,7 +62,8 @@ def operators_for(problem: Problem) -> list[Operator]:
     if len(active) == 1:
         (cells,) = (problem.workload.domain.shape[i] for i in active)
         patience = kinds(cells) - 1 if cells > FEW else 4  # one of each kind
-        return [*residual, Operator("OPT_0", for_worst_case(_raced(opt_x), "descend"), once, patience=patience)]
+        found = Operator("OPT_0", for_worst_case(_raced(opt_x), "descend"), once, patience=patience)
+        return [*residual, found, *signed]
     if divisible(problem):
         return [*residual, Operator("OPT_0", opt_orbits, 1)]
     several = len({product.factors for product in products}) > 1
@@ -82,7 +86,7 @@ def operators_for(problem: Problem) -> list[Operator]:
         chosen.append(Operator("OPT_B", for_worst_case(opt_b, "weigh"), once, agree=_MARGINALS))
     if quick and set(mergeable(problem)) == active and _ranked(problem, math.prod(problem.terms.sizes)):
         chosen.append(Operator("OPT_0", for_worst_case(_raced(opt_merged), "repeat"), patience=_IMPATIENT))
-    return chosen
+    return [*chosen, *signed]
 
 
 def operators_beside(problem: Problem) -> list[Operator]:

@@ -36,10 +36,10 @@ from hdmm.matrix import (
 )
 from hdmm.matrix.blocked import coarsened
 from hdmm.matrix.grams import conjugated
-from hdmm.matrix.matrix import inverse
+from hdmm.matrix.matrix import frozen, inverse
 from hdmm.privacy.guarantee import Noise
 from hdmm.select.family import LARGEST, Implicit
-from hdmm.select.gaussian_optimum import eigen_seconds, gaussian_optimum
+from hdmm.select.gaussian_optimum import TridiagonalInverse, eigen_seconds, gaussian_optimum
 from hdmm.select.minimize import minimize, minimize_projected
 from hdmm.select.search import Search
 from hdmm.select.theta import DenseTheta, WindowedTheta, Windows, theta_of
@@ -88,6 +88,9 @@ def opt_0(V: Matrix, search: Search, noise: Noise = Noise.LAPLACE) -> Matrix:
         return Ones(1, n)
     if noise is Noise.GAUSSIAN and exchangeable(V) and total(V) >= whole:
         return _even_optimum(V)
+    ends = TridiagonalInverse.of(V) if noise is Noise.GAUSSIAN and FEW < n <= MAX_EIGEN else None
+    if ends is not None and search.affords(eigen_seconds(n) / 4):
+        return Dense(frozen(ends.factor(ends.dual()[1])))
     if noise is Noise.GAUSSIAN and n <= MAX_EIGEN and search.affords(eigen_seconds(n)):
         return gaussian_optimum(V, search, tolerance=_PRECISE if n <= _QUICK else _CLOSE).A
     search = search.rescaled(1 / whole)

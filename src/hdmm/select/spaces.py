@@ -198,11 +198,11 @@ def _optimum(
     F = _compressed(np.vstack(weighted))
     if not len(F):
         return SpaceFactor(Dense(np.zeros((1, math.prod(sizes)), dtype=np.int64)), 1.0, 0.0)
-    B = _whole_basis(np.vstack(spanning), math.prod(sizes), F)
+    B = whole_basis(np.vstack(spanning), math.prod(sizes), F)
     if B is None:
         every = centred(np.eye(math.prod(sizes)), sizes)
         F = _compressed(np.vstack([F, math.sqrt(_RIDGE * float((F**2).sum()) / len(every)) * every]))
-        B = _whole_basis(every, math.prod(sizes), F)
+        B = whole_basis(every, math.prod(sizes), F)
         if B is None:
             raise StrategyError("The residual space has no basis of integers. This is a fault of hdmm.")
     return _rounded(F, B, _least(F, search, reserve=time.monotonic() - begun))  # rounding takes as long as this did
@@ -256,7 +256,7 @@ def _least(F: Array, search: Search, *, reserve: float = 0.0) -> Array:
     return best
 
 
-def _whole_basis(rows: Array, cells: int, F: Array) -> Array | None:
+def whole_basis(rows: Array, cells: int, F: Array) -> Array | None:
     """Integers with the span of F, of rows that are whole but for a common divisor of the cells; else None."""
     span = np.linalg.qr(F.T)[0]
     whole = rows * cells

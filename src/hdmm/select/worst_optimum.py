@@ -6,7 +6,9 @@ With row weights ω and cell weights Λ, both of sum 1, and V = WᵀΩW, M = Λ^
 
 At X = Λ^-½M^½Λ^-½ the root's derivatives are ½ diag X by Λ and ½ w_r X⁻¹ w_rᵀ by ω, and both average to tr M^½; so
 Λ ← Λ·(diag X)² (gaussian_optimum.py) and ω ← ω·(w X⁻¹ wᵀ)² raise what is below its optimum. Every step bounds the
-optimum from below by (tr M^½)², and from above by max diag X times the largest variance.
+optimum from below by (tr M^½)², and from above by max diag X times the largest variance. On disjoint queries the two
+updates exchange Λ and ω for ever; every eighth step is to the power 1, which settles there and costs up to an eighth
+more steps elsewhere.
 
 An even attribute (all products ask for its values or its total) is not written out: X commutes with every order of its
 values, so that it has one part on 1 and one on the complement, each a `class` of its own.
@@ -25,10 +27,11 @@ from hdmm.base.exceptions import StrategyError
 from hdmm.describe.domain import Domain
 from hdmm.describe.predicates import Identity, Total
 from hdmm.describe.product import Product
-from hdmm.matrix import Array, Dense, to_dense
+from hdmm.matrix import Array, Dense, Matrix, Residual, to_dense
 from hdmm.privacy.guarantee import Noise
 from hdmm.select.gaussian_optimum import GramBlock, ascent
 from hdmm.select.goal import Goal
+from hdmm.select.orbits import divisible, opt_orbits
 from hdmm.select.problem import Problem
 from hdmm.select.search import Search, first_search
 from hdmm.strategy.blocks import Block
@@ -37,22 +40,23 @@ from hdmm.strategy.strategy import Strategy
 _WORK = 2e9  # classes · cells³ of a step
 _MOST_ENTRIES = 1 << 24  # of all queries written out: 128 MiB
 _MOST_CLASSES = 1 << 10  # times products
-_STEPS = 200  # prefixes and the age pyramid take 28 to 39
-_CLOSE = 3e-4  # of the bound: as near as it has to be
+_STEPS = 400  # prefixes and the age pyramid take 30 to 60
+_CLOSE = 1e-4  # of the bound: as near as it has to be
 _RIDGE = 1e-10  # of the mean diagonal of V, so that A has full rank
 _LARGEST = 1 << 16  # entry of a factor, which are integers
-_STRETCH = 1e3  # how much more a contrast measures of deviations than of the mean, about
-_MOST_STRETCH = 1 << 24  # the same of all contrasts of a block together: answers are below 2^60 at 2^32 rows
+_MOST_CONTRASTS = 1 << 18  # entries of the contrasts of a block together, and
+_MOST_LARGEST = 1 << 26  # times those of its factor: answers are below 2^60 at 2^32 rows
 
 Class: TypeAlias = tuple[int, ...]
 """The even attributes on whose complement of 1 it lies."""
 
 
 def opt_worst(problem: Problem, search: Search) -> Strategy:
-    """The strategy of least worst variance among all; for problems that are `writable`."""
+    """The strategy of least worst variance among all, never above that of the total; for `writable` problems."""
     if problem.goal is None:
         raise StrategyError("The problem has no goal. Make it by Problem.of(goal, noise).")
-    return worst_optimum(problem.goal, search).strategy
+    found, total = worst_optimum(problem.goal, search).strategy, Problem(problem.goal.workload, problem.noise)
+    return min((found, opt_orbits(total, search.silent())), key=problem.value) if divisible(total) else found
 
 
 def writable(problem: Problem) -> bool:
@@ -75,7 +79,7 @@ class WorstOptimum:
 
 
 def worst_optimum(goal: Goal, search: Search | None = None) -> WorstOptimum:
-    """The strategy for Gaussian noise whose worst query is best, to within 0.03 %. An eigenproblem per class and step.
+    """The strategy for Gaussian noise whose worst query is best, to within 0.01 %. An eigenproblem per class and step.
 
     >>> from hdmm import Prefix, Workload
     >>> goal = Goal.of({"ages": Workload.product(Domain({"age": 64}), age=Prefix())}, "worst")
@@ -103,8 +107,9 @@ def worst_optimum(goal: Goal, search: Search | None = None) -> WorstOptimum:
     bound = 0.0
     whole = sum(each.copies * len(each.W) for each in queries)
     omega = [w / whole for w in omega]
-    steps = ascent(classes, np.ones(cells.count), least=math.sqrt(np.finfo(float).eps))
-    for number, step in zip(range(1, _STEPS + 1), steps, strict=False):
+    exponents = [1 if number % 8 == 1 else 2 for number in range(_STEPS)]
+    steps = ascent(classes, np.ones(cells.count), least=math.sqrt(np.finfo(float).eps), exponents=exponents)
+    for number, (exponent, step) in enumerate(zip(exponents, steps, strict=True), start=1):
         lam = step.lam / cells.copies
         # tr (M + N)^½ ≤ tr M^½ + tr N^½
         bound = max(bound, (step.root - float(cells.dimensions @ np.sqrt(ridges)) * float(np.sqrt(lam).sum())) ** 2)
@@ -121,7 +126,7 @@ def worst_optimum(goal: Goal, search: Search | None = None) -> WorstOptimum:
         search.tell(number, best[0])
         if best[0] <= (1 + _CLOSE) * bound or search.late:
             break
-        omega = [w * (v / step.root) ** 2 for w, v in zip(omega, variances, strict=True)]
+        omega = [w * (v / step.root) ** exponent for w, v in zip(omega, variances, strict=True)]
         whole = sum(each.copies * float(w.sum()) for each, w in zip(queries, omega, strict=True))
         omega = [w / whole for w in omega]
     strategy = cells.strategy(goal.workload.domain, best[1])
@@ -155,8 +160,7 @@ class WrittenCells:
 
     @classmethod
     def of(cls, goal: Goal) -> WrittenCells | None:
-        """None if they are too many. Besides marginals only the largest even attribute is kept by classes, so that a
-        strategy has two blocks, which have a closed form."""
+        """None if they are too many. Of an attribute of one value, values and totals are the same."""
         products = goal.in_units
         shape = goal.workload.domain.shape
         axes = sorted({i for product in products for i in product.axes})
@@ -167,9 +171,8 @@ class WrittenCells:
             if i not in together
             and all(isinstance(dict(p.factors).get(i, Total()), Identity | Total) for p in products)
         ]
-        if len(even) < len(axes):
-            even = sorted(even, key=lambda i: shape[i])[-1:]
         written = tuple(i for i in axes if i not in even)
+        even = [i for i in even if shape[i] > 1]
         asked = {tuple(i for i, p in product.factors if i in even and isinstance(p, Identity)) for product in products}
         if sum(2.0 ** len(values) for values in asked) * len(products) > _MOST_CLASSES:
             return None
@@ -178,9 +181,9 @@ class WrittenCells:
         rows = sum(math.prod(p.count(each.cells(on)) for on, p in each.sets if on[0] in written) for each in products)
         if len(classes) * float(count) ** 3 > _WORK or float(rows) * count > _MOST_ENTRIES:
             return None
-        cells = cls(written, {i: shape[i] for i in even}, classes, count)
-        stretches = (math.prod(cells._stretch(shape[i]) for i in c) for c in classes)
-        return cells if max(stretches) <= 8 * _MOST_STRETCH else None
+        if max(math.prod(shape[i] for i in c) for c in classes) > _MOST_CONTRASTS:
+            return None
+        return cls(written, {i: shape[i] for i in even}, classes, count)
 
     @property
     def copies(self) -> int:
@@ -195,28 +198,22 @@ class WrittenCells:
     def strategy(self, domain: Domain, factors: Sequence[Array]) -> Strategy:
         """One block per class: its factor on what is written out, contrasts on its attributes, totals elsewhere.
 
+        The blocks are orthogonal, so that each class is answered by its own.
+
         Factors are of integers, so that what is measured is rounded no further: to 8 bits it would cost 0.2 %.
         """
         blocks: list[Block] = []
-        contrasts = {i: self._contrast(n) for i, n in self.even.items()}
+        contrasts = {i: Residual(n) for i, n in self.even.items()}
         for c, A in zip(self.classes, factors, strict=True):
-            unit = math.prod(self._stretch(n) if i in c else math.sqrt(n) for i, n in self.even.items())
-            chosen: list[tuple[Class, Dense]] = [((i,), contrasts[i]) for i in c]
+            unit = math.prod(float(n) if i in c else math.sqrt(n) for i, n in self.even.items())
+            chosen: list[tuple[Class, Matrix]] = [((i,), contrasts[i]) for i in c]
             if self.written:
-                q = _LARGEST / float(np.abs(A).max())
+                largest = min(_LARGEST, _MOST_LARGEST / math.prod(float(self.even[i]) for i in c))
+                q = largest / float(np.abs(A).max())
                 blocks.append(Block(1 / (q * unit), [(self.written, Dense(np.rint(q * A).astype(np.int64))), *chosen]))
             else:
                 blocks.append(Block(float(A[0, 0]) / unit, chosen))
         return Strategy(domain, tuple(blocks))
-
-    def _contrast(self, n: int) -> Dense:
-        """(bn + 1)I − b11ᵀ: bn + 1 times the deviations from the mean and, to stay invertible, once the mean."""
-        s = self._stretch(n)
-        return Dense((s * np.eye(n, dtype=np.int64) - s // n).astype(np.int64))
-
-    def _stretch(self, n: int) -> int:
-        largest = min(_STRETCH, _MOST_STRETCH ** (1 / max(1, *map(len, self.classes))))
-        return max(1, int(largest / n)) * n + 1
 
 
 def _queries(product: Product, cells: WrittenCells) -> WrittenRows:

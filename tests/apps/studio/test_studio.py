@@ -81,6 +81,8 @@ def test_margins_at_a_step_of_the_slider_are_those_of_a_plan_there(
     found = page.look()
     step = next(each for each in found["steps"] if each["number"] >= 0.75)
     assert page.get(f"step?value={step['value']}")["step"] == step
+    assert ("δ = 10⁻⁹" in step["meaning"]) == privacy.startswith("rho")
+    assert (found["budget"]["cap_in_epsilon"] is not None) == cap.startswith("rho")
     page.post("edit", {"type": "goals", "budget": step["value"], "margins": {}})
     after = page.get("outlook")["tables"]
     for old, new in zip(before, after, strict=True):

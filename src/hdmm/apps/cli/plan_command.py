@@ -145,11 +145,11 @@ def _show(spec: Spec, made: Planned, out: Output, rows: int | None, *, verbose: 
     out.say(*(chosen.explain(advice=False).splitlines() if verbose else []), *spec.advice)
     if found.refused:
         out.say(f"A release with this plan would be refused. {found.refused}", style="red")
-    near = None if rows is None else expected_distances(as_measured(spec, chosen).form, rows)
+    near = None if rows is None else expected_distances(as_measured(spec, chosen).form, chosen.workload, rows)
     if near is not None:
         least, most = (up(100 * share, 2) for share in sorted(near))
         out.say(
-            f"Of {rows:,} rows made by hdmm rows, {least} to {most} % would have to change for a measured table to be",
+            f"Of {rows:,} rows made by hdmm rows, {least} to {most} % would have to change for a table to be",
             "that of the data, by how far columns depend on each other (means; simulated on made-up people).",
         )
     out.say(*_outcome(spec, made))

@@ -37,8 +37,9 @@ if TYPE_CHECKING:
     import ibis.expr.datatypes as dt
     import ibis.expr.operations as ops
     import pandas as pd
+    import pyarrow.dataset as ds
 else:
-    ibis, pd = Lazy("ibis"), Lazy("pandas")
+    ibis, pd, ds = Lazy("ibis"), Lazy("pandas"), Lazy("pyarrow.dataset")
     dt, ops = Lazy("ibis.expr.datatypes"), Lazy("ibis.expr.operations")
 
 _OTHER_TIMES = (
@@ -201,10 +202,16 @@ def kinds_of(table: ibis.Table) -> dict[str, ColumnKind]:
 
     Of a pandas frame in memory, Ibis takes the type of a column of objects from its values: it says nothing. All
     times are converted to microseconds there, which fails on some: a frame that has others is refused.
+    So is a dataset of files, which Arrow converts to one schema.
     """
     found = {name: kind_of(kind) for name, kind in table.schema().items()}
     held: list[Any] = [getattr(each, "data", None) for each in table.op().find(ops.InMemoryTable)]
     frames = [data.obj for data in held if hasattr(data, "obj")]
+    if loaded("pyarrow.dataset") and any(isinstance(frame, ds.Dataset) for frame in frames):
+        raise DataError(
+            "A dataset of pyarrow within an Ibis table is read with the types of its first rows or files, and fails on "
+            "a row that does not fit. Give the path of the folder, or the dataset itself."
+        )
     types = [kind for frame in frames if loaded("pandas") and isinstance(frame, pd.DataFrame) for kind in frame.dtypes]
     for kind in types:
         if str(kind).startswith(("datetime64[", "timedelta64[")) and "[us" not in str(kind):

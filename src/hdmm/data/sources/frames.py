@@ -48,8 +48,8 @@ _INT128_DIGITS = 39
 _SCAN = re.compile(r"(\w+) SCAN\b")  # in a plan of polars
 _TYPED_FILES = ("Parquet", "Ipc")
 _CODED = (
-    "is of type {} in a Parquet file of the dataset, and whether Arrow can read that depends on its values. Give the "
-    "path of the folder instead of a dataset."
+    "is of type {} in a file of the dataset, and whether Arrow can read that depends on its values. Write Parquet "
+    "files if these are others, and give the path of the folder instead of a dataset."
 )
 
 
@@ -155,14 +155,15 @@ class ArrowDataset(Source):
         others: dict[str, dict[pa.DataType, None]] = {}
         coded: dict[str, ColumnKind] = {}
         for part in _parts(self.dataset):
-            parquet = isinstance(part, ds.FileSystemDataset) and isinstance(part.format, ds.ParquetFileFormat)
+            made = part.format if isinstance(part, ds.FileSystemDataset) else None
             if isinstance(part, ds.FileSystemDataset):
                 _refuse_files(part)
             for fragment in [] if isinstance(part, ds.InMemoryDataset) else part.get_fragments():
                 for name, kind in zip(fragment.physical_schema.names, fragment.physical_schema.types, strict=True):
                     if name in found and not _alike(kind, schema.field(name).type):
                         others.setdefault(name, {})[kind] = None
-                    if parquet and name in found and isinstance(kind, pa.DictionaryType):
+                    coded_text = isinstance(made, ds.ParquetFileFormat) and isinstance(kind, pa.DictionaryType)
+                    if name in found and (coded_text or _of_orc(made, kind)):
                         coded[name] = Unreadable(_CODED.format(kind))
         for name, kinds in others.items():
             own = schema.field(name).type
@@ -237,6 +238,11 @@ def _refuse_files(dataset: ds.FileSystemDataset) -> None:
         folder, files = files.base_path, files.base_fs
     if isinstance(files, pa_fs.LocalFileSystem):
         refuse_table_formats(Path(folder, file) for file in dataset.files)
+
+
+def _of_orc(made: ds.FileFormat | None, kind: pa.DataType) -> bool:
+    """Whether it is a time of an ORC file, of which Arrow makes nanoseconds, where it fails on distant ones."""
+    return made is not None and made.default_extname == "orc" and isinstance(kind, pa.TimestampType)
 
 
 def _alike(kind: pa.DataType, other: pa.DataType) -> bool:

@@ -73,6 +73,7 @@ _LONG = 30  # rows from which on a table has a filter
 _MOST_LISTED = 3  # blocks
 _DELTA = Fraction(1, 10**6)  # the δ at which ρ is explained
 _TWO_UP = Context(prec=2, rounding=ROUND_CEILING)  # two digits of a δ
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _LARGEST_FACTOR = 1e4  # the largest factor of probabilities that is written out
 
 
@@ -283,10 +284,15 @@ def _protection(report: Report) -> Mapping[str, object]:
     stated = {"μ": found.mu, "ρ": found.rho, "ε": found.pure}
     return {
         "stated": [(symbol, shown_up(value)) for symbol, value in stated.items() if value is not None],
-        "pairs": [(f"{delta:g}", shown_up(epsilon)) for epsilon, delta in found.pairs],
+        "pairs": [(_power_of_ten(delta), shown_up(epsilon)) for epsilon, delta in found.pairs],
         "guess": None if found.guess is None else shown_guess(found.guess),
         "plot": trade_off_picture(found),
     }
+
+
+def _power_of_ten(delta: float) -> str:
+    """10⁻⁹, of 1e-9."""
+    return f"10{str(round(math.log10(delta))).translate(_RAISED)}"
 
 
 def _factor(epsilon: float) -> str:

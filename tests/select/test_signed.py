@@ -1,0 +1,89 @@
+"""OPT_S: what it finds against dense algebra, its sensitivity by enumeration, and that it is measured as others are."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import hdmm
+from hdmm import DifferenceAtMost, Domain, Prefix, PureDP, Strategy, StrategyError, SumAtMost, Unit, Width, Workload
+from hdmm.matrix import to_dense
+from hdmm.privacy.guarantee import Noise
+from hdmm.select.operators import operators_for
+from hdmm.select.opt_s import opt_s
+from hdmm.select.problem import Problem
+from hdmm.select.search import Search, first_search
+from hdmm.strategy.lattice import Lattice
+from tests.support import brute
+
+DAYS = Workload.product(Domain({"day": 14}), day=Width(7))
+PAIRS = Domain({"x": 4, "y": 4})
+SUMS, DIFFERENCES = (Workload.product(PAIRS, {("x", "y"): kind}) for kind in (SumAtMost(), DifferenceAtMost()))
+AGES = Workload.product(Domain({"age": 60}), age=[[int(8 * k <= i < 8 * k + 30) for i in range(60)] for k in range(5)])
+UNION = 2.0 * Workload.product(Domain({"x": 4, "y": 3}), x=Width(2)) + Workload.product(
+    Domain({"x": 4, "y": 3}), x=Width(3), y=Width(2)
+)
+
+
+def found(w: Workload, restart: int = 0) -> Strategy:
+    problem = Problem(w).merged
+    return problem.restored(opt_s(problem, Search(np.random.default_rng(restart), restart)))
+
+
+@pytest.mark.parametrize("w", [DAYS, SUMS + DIFFERENCES, AGES, UNION], ids=["days", "sums", "ages", "union"])
+@pytest.mark.parametrize("restart", [0, 1])
+def test_the_error_is_that_of_dense_algebra(w: Workload, restart: int) -> None:
+    strategy = found(w, restart)
+    W, A = to_dense(w.matrix), to_dense(strategy.matrix)
+    assert brute.supported(W, A)
+    assert np.linalg.matrix_rank(A) == np.linalg.matrix_rank(W)
+    error = np.abs(A).sum(axis=0).max() ** 2 * brute.variances(W, A).sum()
+    assert hdmm.unit_error(w, strategy) == pytest.approx(error, rel=1e-9)
+    variances = hdmm.query_variance(w, strategy, PureDP(1))
+    np.testing.assert_allclose(variances, 2 * np.abs(A).sum(axis=0).max() ** 2 * brute.variances(W, A), rtol=1e-8)
+
+
+def test_the_sensitivity_is_exact_by_enumeration_of_neighbours() -> None:
+    strategy = Lattice.of(found(DAYS), Noise.LAPLACE, workload=DAYS).strategy
+    A = to_dense(strategy.matrix) / strategy.blocks[0].weight
+    whole = np.rint(A).astype(np.int64)
+    np.testing.assert_allclose(A, whole, rtol=1e-12)
+    assert (whole < 0).any()
+    added = np.abs(whole @ np.eye(14, dtype=np.int64)).sum(axis=0)  # every row that can be added or removed
+    changed = max(np.abs(whole[:, i] - whole[:, j]).sum() for i in range(14) for j in range(14))
+    lattice = Lattice(strategy)
+    (scale,) = lattice.scales(PureDP(1))
+    assert scale == int(added.max())
+    assert lattice.signed
+    (scale,) = lattice.scales(PureDP(1), Unit(neighbours="replace"))
+    assert scale >= int(changed)
+
+
+def test_it_is_offered_where_there_are_few_directions_and_errors_are_summed() -> None:
+    def offered(w: Workload, **more: object) -> bool:
+        return any(o.name == "OPT_S" for o in operators_for(Problem(w, **more).merged))  # type: ignore[arg-type]
+
+    assert offered(DAYS)
+    assert offered(SUMS + DIFFERENCES)
+    assert not offered(DAYS, noise=Noise.GAUSSIAN)
+    assert not offered(Workload.product(Domain({"x": 40}), x=Prefix()))
+    assert not offered(Workload.product(Domain({"x": 4096}), x=Width(2048)))
+
+
+def test_a_plan_is_saved_measured_and_answered(tmp_path: object) -> None:
+    plan = hdmm.optimize(DAYS, progress=False)
+    assert plan.operator == "OPT_S"
+    assert plan.error < 48.6  # 56.0 without signs
+    again = hdmm.load_plan(plan.save(f"{tmp_path}/plan"))
+    assert again.error == pytest.approx(plan.error, rel=1e-12)
+    counts = np.arange(100, 1500, 100)
+    release = again.measure(hdmm.from_array(DAYS.domain, counts), PureDP(1000), ledger=None)
+    answers = release.answer(DAYS)
+    np.testing.assert_allclose(answers.values, brute.workload_matrix(DAYS) @ counts, atol=1)
+    assert float((answers.stddev**2).sum()) == pytest.approx(plan.rmse(PureDP(1000)) ** 2 * DAYS.queries, rel=0.02)
+
+
+def test_queries_that_are_no_integers_are_refused() -> None:
+    w = Workload.product(Domain({"x": 6}), x=[[0.1, 0.77, 0.3, 0, 0, 0], [0, 0, 0.5, 0.123, 1, 0]])
+    with pytest.raises(StrategyError, match="multiples of integers"):
+        opt_s(Problem(w), first_search())
