@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
 import hdmm.apps.demo
-from hdmm import AllRange, Domain, Identity, Prefix, Workload, load_spec
+from hdmm import AllRange, Domain, Identity, Prefix, SumAtMost, Total, Workload, load_spec
 from hdmm.describe.predicates import PredicateSet
 
 Tables: TypeAlias = Mapping[str, Workload]
@@ -61,6 +62,44 @@ def pairs(n: int, d: int, predicates: PredicateSet) -> Build:
             Workload.product(domain, {pair: predicates}).products for pair in chosen
         )
         return {"all": _over(domain, [1], d) + Workload(domain, tuple(products))}
+
+    return build
+
+
+def mixed(d: int) -> Build:
+    """Ranges of each of d attributes of ten values, i + j ≤ c on every pair, prefixes of every three."""
+
+    def build() -> Tables:
+        domain = numbered([10] * d)
+        pairs = (Workload.product(domain, {pair: SumAtMost()}) for pair in itertools.combinations(domain.names, 2))
+        ranges = Workload.range_marginals(domain, k=1, ranges=domain.names)
+        products = itertools.chain.from_iterable(w.products for w in (ranges, *pairs, _over(domain, [3], d)))
+        return {"all": Workload(domain, tuple(products))}
+
+    return build
+
+
+def small_marginals(sizes: Sequence[int], cells: int) -> Build:
+    """The marginals on all sets of attributes that have so many cells at most."""
+
+    def build() -> Tables:
+        domain = numbered(sizes)
+        subsets = itertools.chain.from_iterable(
+            itertools.combinations(range(len(sizes)), k) for k in range(len(sizes) + 1)
+        )
+        kept = [axes for axes in subsets if math.prod(sizes[i] for i in axes) <= cells]
+        return {"all": Workload.marginals(domain, [tuple(domain.names[i] for i in axes) for axes in kept])}
+
+    return build
+
+
+def prefixes_and_marginals(numeric: Sequence[int], others: Sequence[int]) -> Build:
+    """One product: prefixes of some attributes, values and total of others."""
+
+    def build() -> Tables:
+        domain = numbered([*numeric, *others])
+        sets = [Prefix()] * len(numeric) + [Identity() | Total()] * len(others)
+        return {"all": Workload.product(domain, dict(zip(domain.names, sets, strict=True)))}
 
     return build
 

@@ -29,6 +29,7 @@ from hdmm import (
     PureDP,
     SpecError,
     SqlError,
+    Strategy,
     StrategyError,
     Unit,
     Workload,
@@ -36,10 +37,11 @@ from hdmm import (
     from_array,
     from_table,
 )
-from hdmm.matrix import Kron, to_dense
+from hdmm.matrix import Eye, Kron, Matrix, Scaled, to_dense
 from hdmm.measure.prepare import prepare
 from hdmm.privacy.guarantee import Privacy
 from hdmm.publication.spec.read import read_spec
+from hdmm.strategy.blocks import Block
 from hdmm.strategy.lattice import on_parts
 from tests.support.spec_cases import planned
 
@@ -268,6 +270,16 @@ def test_counts_have_no_amounts() -> None:
         from_array(WAGES, np.zeros(WAGES.shape, int))
     with pytest.raises(DataError, match="Give a table with from_table"):
         hdmm.from_chunks(WAGES, lambda a, b: np.zeros(b - a, int))
+
+
+@pytest.mark.parametrize("factor", [Eye(3), Scaled(3, Eye(3))])
+def test_factors_that_are_no_multiples_of_the_parts_are_not_measured(factor: Matrix) -> None:
+    """Else a row would count for less than the noise is for, or for more."""
+    domain = Domain({"sex": 2}, amounts={"wage": Amount(0, 4)})
+    with pytest.raises(StrategyError, match="no multiples of its steps"):
+        on_parts(Strategy(domain, (Block(1.0, [(1, factor)]),)))
+    (block,) = on_parts(Strategy(domain, (Block(1.0, [(1, Scaled(8, Eye(3)))]),)))
+    np.testing.assert_array_equal(to_dense(block.factors[0][1]), 2 * np.eye(3))
 
 
 def test_two_large_amounts_are_never_in_one_block() -> None:

@@ -52,7 +52,10 @@ def test_slabs_cover_all_cells_in_order(m: Mixture, limit: int) -> None:
 @given(mixtures(classes=2))
 def test_sparse_cells(m: Mixture) -> None:
     boxes = [np.arange(len(t)) for t in m.tables]
-    np.testing.assert_allclose(m.sparse.at(box_keys(dict(enumerate(boxes)), len(boxes))), plain(m), atol=1e-12)
+    keys = box_keys(dict(enumerate(boxes)), len(boxes))
+    np.testing.assert_allclose(m.sparse.at(keys), plain(m), atol=1e-12)
+    np.testing.assert_allclose(m.at(keys), plain(m), atol=1e-12)
+    np.testing.assert_allclose(m.by_subset[keys.numbers()], plain(m), atol=1e-12)
 
 
 @given(mixtures(classes=2))

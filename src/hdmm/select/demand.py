@@ -24,7 +24,7 @@ from hdmm.describe.product import Product
 from hdmm.describe.workload import Workload
 from hdmm.matrix import Array, Eye, Matrix, Residual, Scaled, exchangeable, gram_inverse, total, trace, trace_product
 from hdmm.select.parts import Asked, Parted, Parts
-from hdmm.strategy.mixture import PER_SUBSET, Mixture, single_factors, tabulate, tabulated
+from hdmm.strategy.mixture import Mixture, single_factors, tabulate, tabulated
 from hdmm.strategy.subsets import SubsetSums, Whole, listed
 
 MAX_WHOLE = 20  # number of attributes up to which all 2^d subsets are listed (8 MiB per vector)
@@ -121,7 +121,7 @@ def demand(workload: Workload, bases: Mapping[int, Matrix] | None = None, parts:
     squares = (weights / largest) ** 2
     mixture = Mixture(squares, choices[:, axes], tuple(pairs[i] for i in axes))
     if len(axes) <= MAX_WHOLE:
-        t = _everywhere(mixture)
+        t = mixture.by_subset
         t = np.where(t > 0, t, 0.0)
         scale = float(t.sum())
         if scale == 0:  # all queries are zero: every strategy answers them, and the total is the smallest one
@@ -140,17 +140,6 @@ def demand(workload: Workload, bases: Mapping[int, Matrix] | None = None, parts:
     return _parted(asked, parts, mixture)
 
 
-def _everywhere(mixture: Mixture) -> Array:
-    """The values of a mixture on all 2^d subsets, among which bit 0 varies fastest, unlike the first attribute."""
-    if not mixture.tables:
-        return np.array([float(mixture.coefficients.sum())])
-    if mixture.reach * PER_SUBSET < mixture.steps:
-        found, out = mixture.sparse, np.zeros(mixture.cells)
-        out[found.keys.numbers()] = found.values
-        return out
-    return Mixture(mixture.coefficients, mixture.choices[:, ::-1], mixture.tables[::-1]).values()
-
-
 def _parted(found: Demand, parts: Parts | None, mixture: Mixture) -> Demand:
     """The demand with the share of each part. O(reach): all subsets are gone through only where products reach more."""
     if parts is None:
@@ -164,7 +153,7 @@ def _parted(found: Demand, parts: Parts | None, mixture: Mixture) -> Demand:
         shares = np.bincount(numbers, weights=values, minlength=parts.count * len(place))
     else:
         chosen = (replace(mixture, coefficients=mixture.coefficients * (parts.of == k)) for k in range(parts.count))
-        shares = np.array([_everywhere(part)[list(found.needed)] for part in chosen])
+        shares = np.array([part.by_subset[list(found.needed)] for part in chosen])
     shares = shares.reshape(parts.count, -1)
     return replace(found, parts=np.maximum(shares / shares.sum(), 0.0), power=parts.power)
 

@@ -17,7 +17,7 @@ from hdmm.base.exceptions import StrategyError
 from hdmm.describe.predicates import Total
 from hdmm.describe.product import Attributes
 from hdmm.describe.workload import Workload
-from hdmm.matrix import Array, Dense, Matrix, to_dense
+from hdmm.matrix import Array, Dense, Matrix, exchangeable, to_dense
 from hdmm.matrix.matrix import frozen
 from hdmm.privacy.guarantee import Noise
 from hdmm.select.family import SignedRows
@@ -31,13 +31,14 @@ from hdmm.strategy.blocks import Block
 from hdmm.strategy.strategy import Strategy
 
 _MOST_CELLS = 512  # on which a restart takes ten seconds
-_FEW = 16  # cells up to which signs are tried for any fewer directions: a restart takes half a second
+_FEW = 16  # cells up to which signs are tried whatever the directions: a restart takes a quarter of a second
 _MOST_ENTRIES = 1 << 22  # of the queries, written out
 _RANK = 0.6  # of the cells: with more directions, p-Identities are mostly better, and have fewer numbers
 _NOTHING = 1e-10  # of the largest eigenvalue
 _STAGES = ((0.1, 8.0), (0.03, 32.0), (0.01, 128.0), (0.003, 400.0), (0.001, 800.0))
 _STEPS = 60  # per stage: descents that go further at first end in worse minima (ranges on 16 cells: 66, not 62)
 _STARTS = 2304  # over the square of the cells: on 16 cells one in four ends at 59, and takes 60 ms
+_MOST_STARTS = 9
 _SPREAD = 0.3  # of later starts, relative to the first
 _BITS = (10, 12, 14, 16, 18)
 _COST = 3e-4  # what rounding may add to the error
@@ -64,7 +65,7 @@ def opt_s(problem: Problem, search: Search) -> Strategy:
     if B is None or len(B) < 2:
         raise StrategyError("The queries are not multiples of integers, which signed rows are made of.")
     least, best = math.inf, R
-    for start in range(max(1, _STARTS // len(V) ** 2)):
+    for start in range(min(_MOST_STARTS, max(1, _STARTS // len(V) ** 2))):
         found = _descended(R, asked, _start(R, start, search), search) @ R
         error = _error(found, W)
         if error < least:
@@ -83,8 +84,8 @@ def suits_signs(problem: Problem) -> bool:
     cells, queries = math.prod(problem.given.domain.shape[i] for i in axes), problem.given.queries
     if not 1 < cells <= _MOST_CELLS or queries * cells > _MOST_ENTRIES or not problem.restorable(axes):
         return False
-    directions = int(np.linalg.matrix_rank(_queries(problem)[1]))
-    return directions < cells if cells <= _FEW else directions <= _RANK * cells
+    W = _queries(problem)[1]
+    return exchangeable(Dense(W.T @ W)) is None if cells <= _FEW else np.linalg.matrix_rank(W) <= _RANK * cells
 
 
 def _start(R: Array, number: int, search: Search) -> Array:

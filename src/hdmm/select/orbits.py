@@ -40,6 +40,7 @@ from hdmm.strategy.strategy import Strategy
 _MOST_VALUES = 2048  # of an attribute whose grams are compared: O(n²) each
 _WORK = 2e9  # Σ cells³ of the blocks, per step
 _MOST_SPACES = 1 << 12
+_MOST_LISTED = 1 << 18  # spaces of all products, repeats counted, and products times spaces: a second
 _SAME = 1e-12  # of the largest entry: grams that differ by less are the same
 _GAP = 1e-6  # at which the optimum is found where steps are short,
 _FAR = 1e-4  # and where they are long
@@ -151,6 +152,8 @@ class OrbitCells:
         """None if the blocks are too many or too large to be written out."""
         orbits: list[Orbits] = []
         for n, each in zip(terms.sizes, terms.grams, strict=True):
+            if math.prod(float(o.count) for o in orbits) ** 3 > _WORK:
+                return None
             others = [V for V in each if exchangeable(V) is None]
             if others and n > _MOST_VALUES:
                 return None
@@ -246,13 +249,15 @@ def _reached(terms: Terms, seen: Sequence[Sequence[tuple[Array, Array]]]) -> tup
         for j, each in enumerate(seen)
     ]
     found: dict[tuple[tuple[int, int], ...], None] = {}
+    listed = 0
     for kinds in np.unique(terms.choices, axis=0).tolist():
         each = [options[j][v] for j, v in enumerate(kinds)]
-        if math.prod(map(len, each)) > _MOST_SPACES:
+        listed += math.prod(map(len, each))
+        if listed > _MOST_LISTED:
             return None
         found.update(dict.fromkeys(sum(some, ()) for some in itertools.product(*each)))
-        if len(found) > _MOST_SPACES:
-            return None
+    if len(found) > _MOST_SPACES or len(found) * len(terms.coefficients) > _MOST_LISTED:
+        return None
     return tuple(map(dict, sorted(found, key=lambda space: (len(space), space))))
 
 
