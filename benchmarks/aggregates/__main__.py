@@ -1,6 +1,7 @@
 """Counts, sums, means and quantiles of one table by group, with hdmm and with other libraries at the same guarantee.
 
-Run with `python -m benchmarks.aggregates`. Another library usually lives in an environment of its own: name its
+Run with `python -m benchmarks.aggregates`, or with `--amounts` for counts and sums of a wage in one table and in five
+that share margins. Another library usually lives in an environment of its own: name its
 interpreter with `--opendp PYTHON` and `--tumult PYTHON`. Without it, what is missing is printed. The errors and the
 coverage of 95 % intervals go to benchmarks/results/aggregates.csv.
 """
@@ -8,9 +9,7 @@ coverage of 95 % intervals go to benchmarks/results/aggregates.csv.
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -19,6 +18,8 @@ from pathlib import Path
 import numpy as np
 
 import hdmm
+from benchmarks.aggregates import amounts
+from benchmarks.aggregates.others import answered
 from benchmarks.csv_tables import as_csv
 from hdmm import PureDP
 from hdmm.matrix import Array
@@ -30,7 +31,6 @@ REGIONS, AGES, ROWS, LEVEL = 40, 100, 20_000, 0.95
 QUANTILES = (0.25, 0.5, 0.75)
 MEASURES = ("counts", "sums", "means", "quantiles")
 GUARANTEES = {"rho": "0.1", "epsilon": "1"}
-OTHERS = {"opendp": ("OpenDP", "opendp[polars]"), "tumult": ("Tumult Analytics", "tmlt.analytics")}
 
 SPEC = f"""
 [data]
@@ -76,8 +76,14 @@ def main() -> None:
     asked.add_argument("--tumult", default=sys.executable, metavar="PYTHON", help="one that has Tumult Analytics")
     asked.add_argument("--repeats", type=int, default=30, help="releases by hdmm")
     asked.add_argument("--others", type=int, default=2, help="releases by each other library, which take a minute each")
-    asked.add_argument("--output", type=Path, default=RESULTS)
+    asked.add_argument("--amounts", action="store_true", help="compare counts and sums of a wage instead")
+    asked.add_argument("--output", type=Path)
     given = asked.parse_args()
+    if given.amounts:
+        text = amounts.page({"opendp": given.opendp, "tumult": given.tumult}, given.repeats, given.others)
+        (given.output or amounts.RESULTS).write_text(as_csv(text), encoding="utf-8")
+        print(text)
+        return
     region, age = made_up()
     truth = true_answers(region, age)
     results: list[tuple[str, Result]] = []
@@ -102,7 +108,7 @@ def main() -> None:
             else:
                 results.append((kind, judged(found, truth)))
     text = page(results, missing, given.repeats, given.others)
-    given.output.write_text(as_csv(text), encoding="utf-8")
+    (given.output or RESULTS).write_text(as_csv(text), encoding="utf-8")
     print(text)
 
 
@@ -146,22 +152,6 @@ def with_hdmm(region: Array, age: Array, truth: dict[str, Array], kind: str, los
         {name: _rms(np.concatenate(each)) for name, each in off.items()},
         {name: float(np.mean(each)) for name, each in covered.items()},
     )
-
-
-def answered(name: str, python: str, job: dict[str, object]) -> dict[str, object] | str:
-    """What another library answers; or why it does not."""
-    script = Path(__file__).with_name(f"with_{name}.py")
-    title, package = OTHERS[name]
-    try:
-        run = subprocess.run([python, str(script)], input=json.dumps(job), capture_output=True, text=True, check=False)
-    except OSError as wrong:
-        return f"{title} did not run: {python}: {wrong.strerror}. Give the path of a Python with --{name}."
-    if run.returncode == 0:
-        return json.loads(run.stdout)
-    last = run.stderr.strip().splitlines()[-1:] or ["It ended without a word."]
-    if "ModuleNotFoundError" in last[0] or "ImportError" in last[0]:
-        return f"{title} is not installed here. Install {package} in an environment, and give its Python with --{name}."
-    return f"{title} did not run: {last[0]}"
 
 
 def judged(found: dict[str, object], truth: dict[str, Array]) -> Result:

@@ -18,6 +18,10 @@ dp.enable_features("contrib")
 
 def main() -> None:
     job = json.load(sys.stdin)
+    if "tables" in job:
+        runs = [amounts(job) for _ in range(job["repeats"])]
+        json.dump({"library": f"OpenDP {version('opendp')}", "runs": runs}, sys.stdout)
+        return
     rows = pl.LazyFrame({"region": job["region"], "age": job["age"]})
     runs = [release(rows, job) for _ in range(job["repeats"])]
     json.dump({"library": f"OpenDP {version('opendp')}", "runs": runs}, sys.stdout)
@@ -36,6 +40,26 @@ def release(rows: pl.LazyFrame, job: dict) -> dict:
     found = {"counts": asked(context, dp.len(), job), "sums": asked(context, age().dp.sum(bounds), job)}
     candidates = list(range(job["ages"]))
     found["quantiles"] = [asked(context, age().dp.quantile(p, candidates), job) for p in q]
+    return found
+
+
+def amounts(job: dict) -> list[dict]:
+    """Counts and sums of a wage for every table, each with an even share of the budget."""
+    tables = job["tables"]
+    context = dp.Context.compositor(
+        data=pl.LazyFrame(job["rows"]),
+        privacy_unit=dp.unit_of(contributions=1),
+        privacy_loss=dp.loss_of(**job["loss"]),
+        split_evenly_over=2 * len(tables),
+        margins=[dp.polars.Margin(by=by, invariant="keys", max_length=job["most"]) for by in tables],
+    )
+    found: list[dict] = []
+    for by in tables:
+        asked = {"counts": dp.len(), "sums": pl.col("wage").fill_null(0).dp.sum((0, job["high"]))}
+        results = {
+            name: context.query().group_by(by).agg(each).release().collect().sort(by) for name, each in asked.items()
+        }
+        found.append({name: each[each.columns[-1]].to_list() for name, each in results.items()})
     return found
 
 

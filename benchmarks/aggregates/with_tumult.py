@@ -26,6 +26,12 @@ def main() -> None:
     builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.sql.warehouse.dir", tempfile.mkdtemp(prefix="warehouse-"))  # not the folder here
     spark = builder.config("spark.sql.shuffle.partitions", "1").getOrCreate()
+    if "tables" in job:
+        rows = spark.createDataFrame(pd.DataFrame(job["rows"]))
+        runs = [amounts(rows, job) for _ in range(job["repeats"])]
+        spark.stop()
+        json.dump({"library": f"Tumult Analytics {version('tmlt.analytics')}", "runs": runs}, answers)
+        return
     rows = spark.createDataFrame(pd.DataFrame({"region": job["region"], "age": job["age"]}))
     runs = [release(rows, job) for _ in range(job["repeats"])]
     spark.stop()
@@ -53,6 +59,29 @@ def release(rows: object, job: dict) -> dict:
         "sums": asked(groups.sum("age", 0, top), third),
         "quantiles": [asked(groups.quantile("age", p, 0, top), third / len(q)) for p in q],
     }
+
+
+def amounts(rows: object, job: dict) -> list[dict]:
+    """Counts and sums of a wage for every table, each with an even share of the budget."""
+    tables = job["tables"]
+    ((kind, loss),) = job["loss"].items()
+    budget = RhoZCDPBudget if kind == "rho" else PureDPBudget
+    total = Fraction(str(loss))
+    session = Session.from_dataframe(
+        privacy_budget=budget(float(total)), source_id="rows", dataframe=rows, protected_change=AddOneRow()
+    )
+    share = budget(float(Fraction(999, 1000) * total / (2 * len(tables))))
+    found: list[dict] = []
+    for by in tables:
+        keys = KeySet.from_dict({name: list(range(job["sizes"][name])) for name in by})
+        groups = QueryBuilder("rows").groupby(keys)
+        asked = {"counts": groups.count(), "sums": groups.sum("wage", 0, job["high"])}
+        frames = {
+            name: session.evaluate(each, privacy_budget=share).toPandas().sort_values(by)
+            for name, each in asked.items()
+        }
+        found.append({name: each.iloc[:, -1].tolist() for name, each in frames.items()})
+    return found
 
 
 if __name__ == "__main__":

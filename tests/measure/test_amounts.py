@@ -292,6 +292,16 @@ def test_two_large_amounts_are_never_in_one_block() -> None:
         prepare(plan.strategy, PureDP(1) if noise == "laplace" else ZCDP(1), unit=Unit(), rows_bound=2**33)
 
 
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_what_is_planned_can_be_measured(noise: str) -> None:
+    """An amount of many steps leaves few bits for factors that are rounded, at the default bound on rows."""
+    attributes = {"region": 40, "sex": 2, "band": 10}
+    domain = Domain(attributes, amounts={"wage": Amount(0, 200_000)})
+    texts = [f"SELECT {by}, SUM(wage), COUNT(*) FROM t GROUP BY {by}" for by in ("region", "region, sex", "band, sex")]
+    plan = hdmm.optimize(Workload.sql(domain, ";".join(texts)), noise=noise, restarts=1, seed=0)
+    prepare(plan.strategy, PureDP(1) if noise == "laplace" else ZCDP(1), unit=Unit(), rows_bound=2**33)
+
+
 def test_integers_are_not_made_of_parts() -> None:
     workload = Workload.sql(WAGES, SQL[0])
     release = hdmm.optimize(workload, restarts=1).measure(

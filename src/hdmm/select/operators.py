@@ -52,7 +52,7 @@ def operators_for(problem: Problem) -> list[Operator]:
     residual = [Operator("OPT_R", opt_r, 1)] if problem.noise is Noise.GAUSSIAN and measurable(problem.given) else []
     if residual and problem.plain:
         return residual
-    if writable(problem):
+    if problem.whole and writable(problem):
         return [*residual, Operator("OPT_0", opt_worst, 1)]  # the optimum over all strategies
     products = problem.workload.products
     once = 1 if problem.noise.convex else None
@@ -64,7 +64,7 @@ def operators_for(problem: Problem) -> list[Operator]:
         patience = kinds(cells) - 1 if cells > FEW else 4  # one of each kind
         found = Operator("OPT_0", for_worst_case(_raced(opt_x), "descend"), once, patience=patience)
         return [*residual, found, *signed]
-    if divisible(problem):
+    if problem.whole and divisible(problem):
         return [*residual, Operator("OPT_0", opt_orbits, 1)]
     several = len({product.factors for product in products}) > 1
     chosen = [*residual, Operator("OPT_M", for_worst_case(_marginals, "descend"), once, agree=0.0, patience=_PATIENT)]
@@ -117,7 +117,7 @@ def _over_several(problem: Problem) -> list[Operator]:
     cells = math.prod(problem.workload.domain.shape[i] for i in active)
     if problem.noise is Noise.GAUSSIAN:
         chosen = [Operator("OPT_R", _spaces, 1)]
-        if writable(problem):
+        if problem.whole and writable(problem):
             return [*chosen, Operator("OPT_0", opt_worst, 1)]
     else:
         apart = replace(problem, given=on_cells(problem.workload))

@@ -10,12 +10,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import final
 
-from hdmm.base.exceptions import StrategyError
+from hdmm.base.exceptions import MatrixError, StrategyError
 from hdmm.describe.amount import MOST_PARTS
 from hdmm.describe.predicates import Identity
 from hdmm.describe.product import Attributes, Product
 from hdmm.describe.workload import Workload
 from hdmm.matrix import Matrix
+from hdmm.matrix.integers import entries
 from hdmm.privacy.guarantee import Noise
 from hdmm.select.demand import Demand, demand, is_plain
 from hdmm.select.goal import Goal
@@ -24,9 +25,11 @@ from hdmm.select.parts import Parts
 from hdmm.select.terms import Terms
 from hdmm.strategy.error import unit_error
 from hdmm.strategy.form import total_variances
+from hdmm.strategy.lattice import MAX_ANSWER
 from hdmm.strategy.strategy import Strategy
 
 _MOST_COMPACTED = 10_000  # products
+_ROWS, _ROUNDED = 2**33, 2**7  # of tables, and the largest entry of a factor that is rounded to integers
 
 
 @final
@@ -155,10 +158,20 @@ class Problem:
         return unit_error(self.workload, strategy, noise=self.noise)
 
     def _measurable(self, strategy: Strategy) -> bool:
-        """Whether the parts into which amounts divide a row can be counted: not if a block has two large amounts."""
-        grains = self._grains
-        divided = max(grains) > 1
-        return not divided or all(math.prod([grains[i] for i in axes]) <= MOST_PARTS for axes in strategy.table.axes)
+        """Whether answers about parts of rows, into which amounts divide them, are integers of 64 bits.
+
+        They are not if a block has two large amounts, or one and several factors that have to be rounded.
+        """
+        grains, table = self._grains, strategy.table
+        if max(grains) == 1:
+            return True
+        parts = [_largest_entry(A) * math.prod([grains[i] for i in axes]) for axes, A in table.distinct]
+        return max(table.products(parts).tolist()) * _ROWS <= MAX_ANSWER
+
+    @property
+    def whole(self) -> bool:
+        """Whether a factor on all attributes together is measurable, whatever its numbers."""
+        return math.prod(self._grains) * _ROUNDED * _ROWS <= MAX_ANSWER
 
     @cached_property
     def _grains(self) -> list[int]:
@@ -169,3 +182,11 @@ class Problem:
     def identity_error(self) -> float:
         """The error of measuring every cell once, to which others are compared."""
         return self.error(Strategy.identity(self.workload.domain))
+
+
+def _largest_entry(A: Matrix) -> int:
+    """The largest integer of a factor once it is rounded."""
+    try:
+        return max(1, *map(abs, entries(A)))
+    except MatrixError:  # it is not of integers yet
+        return _ROUNDED

@@ -89,7 +89,7 @@ class Lattice:
         if found is None:
             raise StrategyError(
                 f"Answers of this strategy on a table of {max_rows:,} rows could exceed 2**60, even with few bits per "
-                "factor. Declare a smaller max_rows, or use a strategy over fewer attributes."
+                "factor. Declare a smaller max_rows or larger steps of amounts, or use fewer attributes at once."
             )
         if math.isinf(cost):
             raise StrategyError(
