@@ -15,7 +15,8 @@ from hdmm.answers.margins import half_width
 from hdmm.apps.cli import run
 from hdmm.measure.combine import combine
 from hdmm.privacy.guarantee import Noise
-from hdmm.publication.published import difference, open_published
+from hdmm.publication.difference import difference
+from hdmm.publication.published import open_published
 from tests.support.spec_cases import SPEC, people, planned, prepared
 
 Captured = pytest.CaptureFixture[str]

@@ -86,6 +86,11 @@ def specified(command: Command) -> Command:
     )(called)
     added = click.option("--output", type=FILE, help="Publish into this folder, not the specification's.")(added)
     added = click.option("--source", help="Read this file, folder or database, not the specification's.")(added)
+    return set_variables(added)
+
+
+def set_variables(command: Command) -> Command:
+    """The command with --set, which reaches it as `variables`."""
     return click.option(
         "--set",
         "variables",
@@ -93,7 +98,7 @@ def specified(command: Command) -> Command:
         metavar="NAME=VALUE",
         callback=_variables,
         help="The value of ${NAME} in the specification. May be repeated.",
-    )(added)
+    )(command)
 
 
 def _variables(_: click.Context, __: click.Parameter, given: Sequence[str]) -> dict[str, str]:

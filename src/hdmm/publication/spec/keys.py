@@ -130,6 +130,9 @@ class TableKeys(StrictRecord, frozen=True, kw_only=True):
         ),
     ]
     title: Annotated[Text | None, about("Title of the table in the report.")] = None
+    titles: Annotated[
+        list[Text] | None, about("If marginals lists several sets, the title of the table of each, in their order.")
+    ] = None
     note: Annotated[Text | None, about("A sentence or two that readers see under the table.")] = None
     columns: Annotated[dict[str, Text], about('Headings of this table\'s columns, such as { sex = "Sex" }.')] = field(
         default_factory=dict[str, str]
@@ -241,6 +244,17 @@ class OutputPart(StrictRecord, frozen=True, kw_only=True):
     ] = None
 
 
+class ReportKeys(StrictRecord, frozen=True, kw_only=True):
+    """[report]"""
+
+    organisation: Annotated[Text | None, about("Who publishes the tables.")] = None
+    contact: Annotated[Text | None, about("Whom readers may ask, such as an address for mail.")] = None
+    period: Annotated[Text | None, about("The period that the tables are about, such as 2026 or January 2026.")] = None
+    region: Annotated[Text | None, about("The region that the tables are about.")] = None
+    use: Annotated[Text | None, about("What the tables are published for, in a sentence.")] = None
+    logo: Annotated[Path | None, about("A picture at the head of the report, which is kept inside it.")] = None
+
+
 class PlanPart(StrictRecord, frozen=True, kw_only=True):
     """[plan]"""
 
@@ -287,6 +301,9 @@ class SpecFile(StrictRecord, frozen=True, kw_only=True):
         list[KnownKeys] | KnownKeys, about("[known] or [[known]], counts that are public, and carry no noise.")
     ] = field(default_factory=list[KnownKeys])
     output: Annotated[OutputPart, about("[output], where the tables go.")] = field(default_factory=OutputPart)
+    report: Annotated[ReportKeys, about("[report], who publishes the tables, and about which period.")] = field(
+        default_factory=ReportKeys
+    )
     plan: Annotated[PlanPart, about("[plan], how a strategy is searched for.")] = field(default_factory=PlanPart)
 
 

@@ -20,6 +20,7 @@ from hdmm.describe.domain import Domain
 from hdmm.describe.table_query import TableQuery, stated_margin
 from hdmm.describe.workload import Workload
 from hdmm.privacy.guarantee import Privacy, Unit
+from hdmm.publication.letterhead import NOBODY, Letterhead
 from hdmm.publication.spec.keys import DataPart, OutputPart, PlanPart
 from hdmm.reconstruct.known import Known
 from hdmm.select.goal import Goal, Objective, checked_targets
@@ -61,6 +62,7 @@ class Spec:
     plan: PlanPart
     impossible: tuple[str, ...] = ()
     known: tuple[Known, ...] = ()
+    letterhead: Letterhead = NOBODY
     variables: tuple[tuple[str, str], ...] = ()
     options: tuple[str, ...] = ()  # of a command line, that say what else is not as in the file
     withheld: frozenset[str] = frozenset()  # variables that stand in the address of the data (security O6)

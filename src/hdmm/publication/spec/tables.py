@@ -145,16 +145,19 @@ class _TablePart:
             raise self._error("margin", NO_MARGIN)
         with self._locating("margin"):
             margin = None if keys.margin is None else stated_margin(keys.margin, keys.expected)
-        title = keys.title or keys.name
-        title = title if keys.percent is None else f"{title}, in percent of the {keys.percent}"
+        suffix = "" if keys.percent is None else f", in percent of the {keys.percent}"
+        title = (keys.title or keys.name) + suffix
+        titles = self._titles(len(tables))
         headings = {**headings, **keys.columns}
         found: list[TableQuery] = []
-        for table, by in zip(tables, self.sets if len(tables) > 1 else [()], strict=True):
+        sets = self.sets if len(tables) > 1 else [()]
+        for table, by, own in zip(tables, sets, titles, strict=True):
             name, whole, columns = keys.name, title, tuple(column.titled(headings) for column in table.label_columns)
             if len(tables) > 1:
                 shown = columns if table.text is None else columns[: len(by)]
                 name = part_name(keys.name, [column.name for column in shown])
                 whole = f"{title}: {' × '.join(column.head for column in shown) or 'total'}"
+            whole = whole if own is None else own + suffix
             found.append(
                 replace(
                     table,
@@ -169,6 +172,19 @@ class _TablePart:
                 )
             )
         return found
+
+    def _titles(self, tables: int) -> Sequence[str | None]:
+        """The titles of each set of marginals, if there are some."""
+        titles = self.keys.titles
+        if titles is None:
+            return [None] * tables
+        sets = self.keys.marginals
+        if not isinstance(sets, list) or not all(isinstance(each, list) for each in sets) or len(titles) != tables:
+            raise self._error(
+                "titles",
+                f"There are {len(titles)} titles, and {tables} tables. List sets in marginals, and a title of each.",
+            )
+        return titles
 
     def _weight(self, table: TableQuery) -> float:
         if not self.written:
