@@ -128,7 +128,7 @@ def reliability_of(output: OutputPart) -> Reliability:
     """The rule of [output]: `flag` says what is reliable, or else `suppress`; either adds the columns."""
     suppress = None if output.suppress is None else output.suppress.relative_margin
     said = [rule.relative_margin for rule in (output.flag, output.suppress) if rule is not None]
-    return Reliability(*said[:1], suppress=suppress, written=bool(said))
+    return Reliability(*said[:1], suppress=suppress, written=bool(said), sdmx=output.sdmx)
 
 
 def report_of(spec: Spec, release: AnyRelease, operator: str, tables: tuple[Table, ...]) -> Report:

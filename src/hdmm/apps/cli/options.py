@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar, final
@@ -14,6 +15,7 @@ import click
 from hdmm.apps.cli.output import ERROR, INTERRUPTED, Output
 from hdmm.base.hints import decimal_point
 from hdmm.publication.spec import Spec, load_spec
+from hdmm.publication.spec.document import account_variables
 from hdmm.publication.spec.origin import open_data
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -58,6 +60,12 @@ class SpecOverrides:
         """The specification in a file, with what was given."""
         found = load_spec(path, variables=self.variables, source=self.source, output=self.output)
         return found.only(self.only) if self.only else found
+
+    def load_account(self, path: Path) -> Spec:
+        """The same for a command about the account alone: variables that decide nothing about it need no value."""
+        with suppress(OSError):  # which loading explains
+            return replace(self, variables=account_variables(path.read_bytes(), self.variables)).load(path)
+        return self.load(path)
 
     def load_without_data(self, path: Path) -> Spec:
         """The same for a command that needs no data: a source that was given must still have the columns."""

@@ -174,7 +174,14 @@ class TableKeys(StrictRecord, frozen=True, kw_only=True):
             'a number, or a percentage such as "2 %",',
         ),
     ] = None
-    expected: Annotated[Margin | None, about("A typical count of the table, to which margins are compared.")] = None
+    expected: Annotated[
+        Margin | Text | None,
+        about(
+            "A typical count of the table, to which margins are compared; or the output folder of an earlier release, "
+            "or a CSV file, with a count of each row.",
+            "a number, or the path of a folder or a CSV file,",
+        ),
+    ] = None
 
 
 class PrivacyKeys(StrictRecord, frozen=True, kw_only=True):
@@ -236,6 +243,7 @@ class OutputPart(StrictRecord, frozen=True, kw_only=True):
     columns: Annotated[dict[str, Text], about('Headings of columns in every table, such as { sex = "Sex" }.')] = field(
         default_factory=dict[str, str]
     )
+    sdmx: Annotated[bool, about("Adds the columns OBS_STATUS and CONF_STATUS of SDMX to the files.")] = False
     flag: Annotated[
         MarginRule | None, about("Adds columns that say which counts have a margin above this part of the estimate.")
     ] = None

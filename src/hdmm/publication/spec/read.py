@@ -82,7 +82,7 @@ def read_spec(data: bytes, path: Path, variables: Mapping[str, str] | None = Non
     _check_data(document, file.data)
     privacy = _privacy(document, file.privacy)
     declared = _domain(document, file, base)
-    domain, tables = table_queries(document, file, declared)
+    domain, tables = table_queries(document, file, base, declared)
     if file.plan.objective is not None and any(table.margin is not None for table in tables):
         raise document.error(
             ("plan", "objective"),
