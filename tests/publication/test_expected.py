@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -188,3 +190,49 @@ def test_planning_gains_where_tables_share_columns(tmp_path: Path) -> None:
 def test_a_relative_margin_needs_an_expectation(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="none is expected"):
         read(tmp_path, '[[table]]\nname = "a"\nmarginals = [["sex"]]\nmargin = "2 %"\n')
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("there", "bad", "message"),
+    [
+        ("low = 0, high = 4_000", "low = 4_000, high = 0", "Give a low that is below high"),
+        ("step = 10", "step = 7", "do not divide"),
+        ("wage = {", "age = {", "An attribute has this name"),
+        ("low = 0", "low = nan", "nan"),
+        ("high = 4_000", "high = inf", "inf"),
+        ("high = 4_000", "high = 9_007_199_254_740_994", "2\\*\\*53"),
+        ('source = "people.csv"', 'source = "people.csv"\nwhere = "nobody = 1"', "nobody"),
+        ("expected = 100", "", "none is expected"),
+        ("expected = 100", "expected = 0", "expected"),
+        ('margin = "10 %"', 'margin = "-3 %"', "neither a number nor a percentage"),
+    ],
+)
+def test_bad_input_is_refused_before_any_debit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured, there: str, bad: str, message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    tables = COUNTS.replace('"%s"', "100").replace("%%", "%")
+    text = SPEC % (tables, 'epsilon = "1"', 'epsilon = "1"')
+    assert there in text
+    write_spec(tmp_path, text.replace(there, bad))
+    rows = "sex,age,smokes,income,wage\nM,1,0,5,100\nF,2,1,30,nan\nM,3,0,60,1e300\nF,4,1,5,\n"
+    (tmp_path / "people.csv").write_text(rows)
+    assert run(["release", "people.toml", "--yes"]) == 1
+    assert re.search(message, capsys.readouterr().err)
+    assert not (tmp_path / "budget.db").exists()
+
+
+def test_wild_values_of_an_amount_are_clipped_or_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NaN and infinities are missing; 10³⁰⁰ and 2⁵³ + 2 count as the bound. The noise has a deviation of 0.06."""
+    monkeypatch.chdir(tmp_path)
+    asked = '[[table]]\nname = "sums"\nmarginals = [["sex"]]\nsum = "wage"\n'
+    write_spec(tmp_path, SPEC % (asked, 'epsilon = "1e5"', 'epsilon = "1e5"'))
+    wild = "M,1,0,5,nan\nM,1,0,5,inf\nM,1,0,5,1e300\nF,1,0,5,-1e300\nF,1,0,5,9007199254740994\nF,1,0,5,12.4\n"
+    (tmp_path / "people.csv").write_text(f"sex,age,smokes,income,wage\n{wild}")
+    assert run(["release", "people.toml", "--yes", "--quiet"]) == 0
+    with (tmp_path / "out" / "tables" / "sums.csv").open() as file:
+        sums = [float(row["estimate"]) for row in csv.DictReader(file)]
+    assert sums == pytest.approx([4000, 4010], abs=2)

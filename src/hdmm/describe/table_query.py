@@ -248,11 +248,16 @@ class TableQuery:
         squares = np.asarray((self.combine * self.combine).sum(axis=1))
         return self.margin / math.sqrt(max(squares.max(initial=1), 1))
 
+    @property
+    def aimable(self) -> bool:
+        """Whether the table may have a margin: of counts and sums, or of one measure in groups of an expected size."""
+        return self.linear or (self.expected is not None and len(self.aggregates) == 1)
+
     def aimed(self, margin: float | str | None) -> TableQuery:
         """The same table with this margin of error for every row: in its unit, or as a part of what is expected."""
         if margin is None:
             return replace(self, margin=None, relative=None)
-        if not self.linear and (isinstance(margin, str) or self.expected is None or len(self.aggregates) > 1):
+        if not self.aimable or (isinstance(margin, str) and not self.linear):
             raise WorkloadError(NO_MARGIN)
         least = self.expected if self.expected_rows is None else float(self.expected_rows.min())
         stated = stated_margin(margin, least)

@@ -41,6 +41,8 @@ PUBLICATION_FORMAT = "hdmm publication"
 def metadata(spec: Spec, release: AnyRelease, expected: Sequence[Forecast]) -> dict[str, Json]:
     """What a reader of the tables must know, as JSON: guarantee, unit, receipt, versions, errors."""
     receipt, rule = release.receipt, reliability_of(spec.output)
+    publisher: dict[str, Json] = {key: value for key, value in asdict(spec.letterhead).items() if value}
+    publisher.pop("logo", None)  # which the report has
     return {
         "format": PUBLICATION_FORMAT,
         "version": 1,
@@ -51,7 +53,7 @@ def metadata(spec: Spec, release: AnyRelease, expected: Sequence[Forecast]) -> d
         "protection": protection_facts(Protection.of(release.privacy, gaussian=release.exact_gaussian)),
         "unit": {"rows": release.unit.rows, "neighbours": release.unit.neighbours, "meaning": str(release.unit)},
         "receipt": None if receipt is None else _paid(receipt),
-        "publisher": {key: value for key, value in asdict(spec.letterhead).items() if value and key != "logo"},
+        **({"publisher": publisher} if publisher else {}),
         **({"combined_from": [_paid(each) for each in receipts_of(release)]} if receipt is None else {}),
         **({"published_without_noise": _known(release)} if release.known else {}),
         **({"impossible": list(spec.impossible)} if spec.impossible else {}),
