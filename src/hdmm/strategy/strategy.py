@@ -256,7 +256,8 @@ def _informed(strategy: Strategy) -> Informed:
     # What is known by attributes that are never measured says nothing about measurements, except for its sums.
     seen = {i for block in strategy.blocks for i in block.axes}
     products = needed([Product(domain, tuple([f for f in each.factors if f[0] in seen])) for each in known])
-    heaviest = float(np.max(strategy.table.weights * np.sqrt(strategy.norms(2).astype(np.float64))))  # on the scale of what is measured
+    norms = np.sqrt(strategy.norms(2).astype(np.float64))
+    heaviest = float((strategy.table.weights * norms).max())  # on the scale of what is measured
     queries = [Block(heaviest, [(i, p.matrix(domain.shape[i])) for i, p in each.factors]) for each in products]
     stacked = Strategy(domain, (*strategy.blocks, *queries))
     for each, is_stacked in ((plain, False), (stacked, True)):
