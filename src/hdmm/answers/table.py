@@ -21,7 +21,7 @@ from hdmm.base.digits import RoundedRow, outward, rounded_row
 from hdmm.base.exceptions import ReportError, WorkloadError
 from hdmm.base.hints import did_you_mean, first_of
 from hdmm.base.lazy import Lazy, require
-from hdmm.base.notebook import MOST_SHOWN, Card, Shown
+from hdmm.base.notebook import MOST_SHOWN, Card, NotebookValue
 from hdmm.describe.table_column import TableColumn, named_columns
 from hdmm.matrix import Array
 from hdmm.privacy.guarantee import Privacy
@@ -115,7 +115,7 @@ class PrintedRow:
     share: PrintedRow | None
 
 
-class Framed(Shown):
+class Framed(NotebookValue):
     """What is an Arrow table, and a data frame of the libraries that read these."""
 
     __slots__ = ()

@@ -70,7 +70,7 @@ class Card:
     total: int = 0
 
 
-class Shown(ABC):
+class NotebookValue(ABC):
     """A value that a notebook shows as a card."""
 
     __slots__ = ()

@@ -98,7 +98,7 @@ class Passage:
     folder: Path
     key: ReleaseKey  # under which tiles are encrypted
 
-    def take(self, i: int, slab: Array, wanted: Container[int] | None = None) -> None:
+    def first_pass(self, i: int, slab: Array, wanted: Container[int] | None = None) -> None:
         """The first pass for slab i: all inner factors, then one tile per slab that comes out, if it is wanted."""
         if self._totalled:
             slab = slab.reshape(self._height(i, whole=True), -1).sum(axis=0, keepdims=True, dtype=self._dtype)
@@ -110,7 +110,7 @@ class Passage:
                 tile = wide[:, self.rows_out.slab(j)].astype(self.stored, copy=False).tobytes()
                 write_whole(self._tile(i, j), [self.key.hidden(tile, f"{self.name} {i} {j}")], lasting=False)
 
-    def give(self, j: int) -> Array:
+    def second_pass(self, j: int) -> Array:
         """The second pass: slab j of what comes out."""
         out = self.rows_out.slab(j)
         columns, slabs = out.stop - out.start, range(self.rows_in.slabs)

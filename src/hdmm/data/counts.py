@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from hdmm.base.exceptions import DataError
 from hdmm.base.hints import brief
-from hdmm.base.notebook import Card, Shown
+from hdmm.base.notebook import Card, NotebookValue
 from hdmm.describe.domain import Domain
 from hdmm.privacy.rows_of import UNKNOWN, RowsOf
 
@@ -29,7 +29,7 @@ _LARGEST_COUNT = 2**62
 _MOST_DIMENSIONS = 64  # NumPy's
 
 
-class Data(Shown):
+class Data(NotebookValue):
     """Counts of a table over a domain.
 
     `check` looks at the schema alone, and `check_marginals` at sizes: both are called before a budget is debited.

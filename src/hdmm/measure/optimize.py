@@ -34,7 +34,7 @@ from hdmm.select.opt_hdmm import Listener, select
 from hdmm.select.problem import Problem
 from hdmm.select.search import Candidate, Operator
 from hdmm.strategy.error import unit_error
-from hdmm.strategy.informed import told, unknown
+from hdmm.strategy.informed import determined_by, unknown
 
 DEFAULT_TIME_LIMIT = 60.0  # seconds: restarts after it have not paid in trials
 
@@ -107,7 +107,7 @@ def optimize(
         raise StrategyError("Every query has weight 0, so nothing is asked for. Give what matters a weight above 0.")
     public = known_counts(goal.workload.domain, known)
     problem = replace(Problem.of(goal.in_counts, noise), known=known_products(public))
-    if public and all(told(problem.known, product) for product in goal.workload.products):
+    if public and all(determined_by(problem.known, product) for product in goal.workload.products):
         raise StrategyError("The known counts answer every query already. Publish them; there is nothing to measure.")
     if problem.parts is None:
         problem = replace(problem, given=unknown(problem.given, problem.known))

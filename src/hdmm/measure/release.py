@@ -32,12 +32,12 @@ from hdmm.base.exceptions import (
     PrivacyError,
     StrategyError,
 )
-from hdmm.base.notebook import Card, Shown
+from hdmm.base.notebook import Card, NotebookValue
 from hdmm.base.numbers import LEVEL
 from hdmm.describe.domain import Domain
 from hdmm.describe.table_column import TableColumn
 from hdmm.describe.workload import Workload
-from hdmm.io import Held, Json, StrictRecord, encode, load_record, save_record
+from hdmm.io import Json, Stored, StrictRecord, encode, load_record, save_record
 from hdmm.matrix import Array
 from hdmm.measure.provenance import (
     Mark,
@@ -102,10 +102,10 @@ class MeasuredFile(StrictRecord, frozen=True, kw_only=True):
     Gaussian noise without a `noise` is that of early versions, which was discrete: ρ-zCDP, and no more is known of it.
     """
 
-    strategy: Held[Strategy]
+    strategy: Stored[Strategy]
     scales: list[Fraction]
     privacy: PrivacyRecord
-    unit: Held[Unit]
+    unit: Stored[Unit]
     receipt: ReceiptRecord | None
     noise: Literal["rounded-gaussian"] | UnsetType = UNSET
 
@@ -176,7 +176,7 @@ class Measurement(ABC):
 
 @final
 @dataclass(frozen=True, eq=False)
-class Release(Measurement, Shown):
+class Release(Measurement, NotebookValue):
     """Noisy integers and all that is needed to answer from them. It holds nothing else about the data."""
 
     measurements: tuple[Array, ...]  # one array per block: r·Âx + noise

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import final
 
 from hdmm.base.exceptions import BudgetError, LedgerError
-from hdmm.base.notebook import MOST_SHOWN, Card, Shown
+from hdmm.base.notebook import MOST_SHOWN, Card, NotebookValue
 from hdmm.privacy.audit import Audit, Entry
 from hdmm.privacy.chain import Draft, Record, Verified, follow
 from hdmm.privacy.guarantee import ZCDP, Exact, GaussianDP, Privacy, PureDP, Unit, exact_delta
@@ -45,7 +45,7 @@ class Receipt:
 
 
 @final
-class Ledger(Shown):
+class Ledger(NotebookValue):
     """The privacy budget of one dataset, on disk.
 
     The budget belongs to the name `dataset`, wherever the data or the two files of the ledger are. The first opening

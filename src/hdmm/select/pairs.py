@@ -61,7 +61,7 @@ from hdmm.select.marginal_weights import polish, slopes
 from hdmm.select.parts import Asked, Parted, asked_at
 from hdmm.select.search import Search
 from hdmm.select.terms import Terms, is_total, mixed
-from hdmm.select.theta import DenseTheta, Seen, theta_of
+from hdmm.select.theta import DenseTheta, InverseGram, theta_of
 from hdmm.strategy.mixture import Mixture
 from hdmm.strategy.subsets import Listed
 
@@ -132,14 +132,14 @@ class BesideTotal:
     base: int
     c: float
     Vh: Array
-    seen: Seen | None
+    seen: InverseGram | None
 
     @classmethod
     def of(cls, family: BaseFamily, x: Array, grams: Grams, base: int = 0) -> BesideTotal:
         """The pair at x, by one product with each gram; O(np²) for a p-Identity."""
         matrices = [grams.matrices[v] for v in grams.active]
         if isinstance(family, DenseTheta):
-            seen = family.seen(x, matrices, [grams.diagonals[v] for v in grams.active])
+            seen = family.inverse_gram(x, matrices, [grams.diagonals[v] for v in grams.active])
             h, taus = seen.row_sums, seen.taus
         else:
             if is_contrasts(family.A):
