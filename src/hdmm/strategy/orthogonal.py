@@ -22,11 +22,12 @@ import numpy as np
 
 from hdmm.base.connected import connected
 from hdmm.base.exceptions import StrategyError
+from hdmm.base.tolerances import SUPPORT
 from hdmm.describe.domain import Domain
 from hdmm.describe.predicates import PredicateSet, Total
 from hdmm.describe.product import Attributes, Product
 from hdmm.matrix import Array, Dense, Kron, Matrix, Ones, Repeated, diagonal, to_dense, trace
-from hdmm.strategy.axis import SUPPORT_TOLERANCE, is_structured
+from hdmm.strategy.axis import is_structured
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.form import Form
 
@@ -135,7 +136,7 @@ class Orthogonal(Form):
                 for piece in self._pieces(space):
                     V = Kron(tuple([Dense(self._asked(*space.sets[k]).grams[space.parts[k]]) for k in piece.sets]))
                     asked, on_rows = trace(V), V.matmat(piece.inverse)
-                    if asked - float(np.vdot(on_rows, piece.A.T)) > SUPPORT_TOLERANCE * asked:
+                    if asked - float(np.vdot(on_rows, piece.A.T)) > SUPPORT * asked:
                         return math.inf
                     found *= float(np.vdot(on_rows, piece.inverse))
                 total += found
@@ -243,7 +244,7 @@ class Orthogonal(Form):
         if key not in self._known:
             V = p.gram(math.prod(self.domain.shape[i] for i in axes))
             whole, found, left = trace(V), dict[PartNumbers, Array](), self._on_cells(axes, V)
-            least = SUPPORT_TOLERANCE * whole
+            least = SUPPORT * whole
             for parts in itertools.product(*(range(len(self.parts[i])) for i in axes)):
                 B = self._columns(axes, parts)
                 G = B.T @ V.matmat(B)
@@ -264,7 +265,7 @@ class Orthogonal(Form):
         E[cells, np.arange(len(cells))] = 1.0
         on_cells = V.matmat(E)
         squares = diagonal(V) + diagonal(V)[first] - 2 * on_cells[np.arange(len(first)), np.searchsorted(cells, first)]
-        return math.inf if squares.sum() > SUPPORT_TOLERANCE * trace(V) else float(diagonal(V)[cells].sum())
+        return math.inf if squares.sum() > SUPPORT * trace(V) else float(diagonal(V)[cells].sum())
 
     def _pieces(self, space: AskedBlock, links: Sequence[Attributes] = ()) -> list[Piece]:
         """The pieces of what is asked of a block, which no factor, predicate set or link crosses."""
