@@ -104,7 +104,7 @@ def _bounds(table: Table, ends: AtEnds, answers: Answers | None) -> BinBounds:
     """The intervals of sums and means that hold wherever in their bins the values lie.
 
     A true sum is at least the sum of the lower ends of bins, and at most that of the upper ends. Each is a query with
-    an interval of its own, of which one side is needed, where it reaches further than the noise. Without `answers` to
+    an interval of its own, whose one side is needed where it reaches further than the noise. Without `answers` to
     these queries, and for percentages of such sums, there are no bounds.
     """
     shape = (table.measures, -1)

@@ -339,7 +339,7 @@ def _noise(first: Published, second: Published) -> Noise:
 
 
 def _numbered(table: Table) -> Iterator[tuple[_RowKey, int]]:
-    """The rows by their labels; rows with equal labels are told apart by their order."""
+    """The rows by their labels; rows with equal labels differ by their order."""
     seen: Counter[tuple[str | None, ...]] = Counter()
     for place, labels in enumerate(table.labels()):
         yield (labels, seen[labels]), place

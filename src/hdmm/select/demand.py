@@ -221,7 +221,7 @@ def _shares(c: float, across: float, whole: float, n: int) -> tuple[float, float
 
 
 def spread(B: Matrix) -> float:
-    """c = 1ᵀ(BᵀB)⁻¹1: the variance of the total estimated from the base alone; infinite if it tells nothing of it.
+    """c = 1ᵀ(BᵀB)⁻¹1: the variance of the total estimated from the base alone; infinite if it says nothing about it.
 
     >>> spread(Eye(4))
     4.0
@@ -241,7 +241,7 @@ def contrasts(n: int) -> Matrix:
 
 
 def is_contrasts(B: Matrix) -> bool:
-    """Whether a base is one of `contrasts`: it tells nothing of the total, so that BᵀB has no inverse."""
+    """Whether a base is one of `contrasts`: it says nothing about the total, so that BᵀB has no inverse."""
     return isinstance(B, Scaled) and isinstance(B.inner, Residual)
 
 

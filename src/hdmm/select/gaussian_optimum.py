@@ -15,7 +15,7 @@ takes O(n) for each of some sixty nodes t = eˢ, at even steps of s, and so a st
 
 Rounds of several such problems, in which V of one follows from A of the others, settle in fewer rounds by Anderson's
 method (`Extrapolation`): go on from the combination of the last images of V whose residuals nearly cancel. Residuals
-are compared by diagonals and row sums only, which tell surrogates apart. What is not a gram matrix any more is not
+are compared by diagonals and row sums only, which distinguish surrogates. What is not a gram matrix any more is not
 used.
 """
 

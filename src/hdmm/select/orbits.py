@@ -51,7 +51,7 @@ _MOST_LARGEST = 1 << 26  # the same times those of contrasts: answers are below 
 _ONE = np.ones((1, 1))
 
 OrbitSpace: TypeAlias = Mapping[int, int]
-"""The attributes that are in the contrasts of one of their orbits, and of which one; all others are in the quotient."""
+"""The attributes that are in the contrasts of one of their orbits, with its number; all others are in the quotient."""
 
 
 def opt_orbits(problem: Problem, search: Search) -> Strategy:

@@ -159,7 +159,7 @@ class BesideTotal:
 
     @classmethod
     def _of_contrasts(cls, A: Matrix, grams: Grams, base: int) -> BesideTotal:
-        """A base that tells nothing of the total: the limit of c → ∞, in which nothing is left to optimise."""
+        """A base that says nothing about the total: the limit of c → ∞, in which nothing is left to optimise."""
         n = A.shape[1]
         rest = [
             (trace(V) - total(V) / n) * (n - 1) / n if v in grams.active else 0.0 for v, V in enumerate(grams.matrices)

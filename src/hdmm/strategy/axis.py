@@ -55,7 +55,7 @@ from hdmm.matrix.matrix import frozen
 _ROUNDING = 1e-14  # where a class is measured, no more than this is cut: steep bases have classes with ‖Z_c‖ near 1e8
 _COMMUTE = 1e-8  # off-diagonals above this, of whitened grams of norm 1, mean that they do not commute
 _SAME = 1e-10  # δ's closer than this are one class; eigenvalues of whitened grams are good to 1e-13
-_SAFE = 1e-11  # least reciprocal condition at which a gram is inverted; below, its eigenvectors tell its rank
+_SAFE = 1e-11  # least reciprocal condition at which a gram is inverted; below, its eigenvectors show its rank
 _NOTHING = 1e-18  # of tr(AᵀA)·‖u‖²: less of Total's direction is rounding, which stays near 1e-21 of it
 _WRITTEN = 64  # values of an attribute up to which its coordinates are a table: one product, not several
 

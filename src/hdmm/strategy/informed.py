@@ -58,7 +58,7 @@ from hdmm.strategy.form import Form, constant_variances
 SURE = 1e100  # the weight of a known block: 1/λ is 1e-200, far below any noise, and far above what floats cannot hold
 MOST_CONDITIONS = 2048  # known counts in a form that is not diagonal
 _NOISELESS = 1e-100  # a variance below it is that of known counts
-_MOST_WRITTEN = 1024  # values of an attribute of which what is asked beyond groups is written out: O(n³), a second
+_MOST_WRITTEN = 1024  # values of an attribute up to which what is asked beyond groups is written out: O(n³), a second
 _MOST_GROUPED = 1 << 25  # values times groups, if they are written out: 256 MiB
 _SAME = 1e-10  # of the answers to irregular numbers, which distinguish queries within groups from others
 _PAIRS = 1 << 22  # covariances at once
