@@ -334,7 +334,7 @@ class Answers(NotebookValue):
 
 
 def _unbounded(product: Product) -> BinBounds | None:
-    """That sums are of values of which only the bin is known, so that their intervals are of the noise alone."""
+    """That sums are of values that are known by their bins only, so that their intervals are of the noise alone."""
     if not product.binned_sums:
         return None
     ends = np.full(product.queries, np.inf)

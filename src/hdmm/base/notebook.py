@@ -57,7 +57,7 @@ _CARD = """\
 @final
 @dataclass(frozen=True, slots=True)
 class Card:
-    """What a notebook shows of a value: its title, its facts, and the first of its rows, of which there are `total`.
+    """What a notebook shows of a value: its title, its facts, and the first of its `total` rows.
 
     The first `texts` columns are text, and the others numbers.
     """

@@ -110,7 +110,7 @@ class ChunkLayout:
         return Slabs(self.coordinates[: self.outer], self.rows, self.measured[block][: self.outer])
 
     def weight(self, block: int) -> float:
-        """ω² of a block, of which the heaviest has 1."""
+        """ω² of a block, relative to the heaviest one."""
         weights = [each.weight for each in self.form.blocks]
         return float((weights[block] / max(weights)) ** 2)
 

@@ -26,7 +26,7 @@ from hdmm.noise import ReleaseKey
 from hdmm.strategy.slabs import kron_slabs
 
 TileNumbers: TypeAlias = Literal["int64", "float64", "float32"]
-"""The numbers of tiles. Integers are exact, and always of 8 bytes: a width that fits would tell how large they are."""
+"""The numbers of tiles. Integers are exact, and always of 8 bytes: a width that fits would show how large they are."""
 
 
 @final

@@ -40,7 +40,7 @@ class Data(NotebookValue):
 
     domain: Domain
     rows_bound: int  # public: no cell of a marginal counts more, because larger counts are clipped to it
-    rows_of: RowsOf = UNKNOWN  # public: of which rows the counts are
+    rows_of: RowsOf = UNKNOWN  # public: which rows are counted
     max_rows_per_id: int | None  # how many rows of one person are counted; None if a row is a person
 
     @property
@@ -71,7 +71,7 @@ class Data(NotebookValue):
 
     def marginal(self, attributes: Sequence[str]) -> Counts:
         """How many rows have each combination of these attributes' cells, in the order given; with amounts, how many
-        parts of rows, of which a row has one for each step of each amount.
+        parts of rows: a row has one for each step of each amount.
 
         >>> from hdmm import Domain, from_array
         >>> data = from_array(Domain({"sex": ["M", "F"], "age": 3}), [[5, 0, 1], [2, 2, 2]])

@@ -1,7 +1,7 @@
 """What a declared domain misses in the data: NOT private, for the owner of the data before a release.
 
 A release says nothing about rows outside the domain, because their number is as private as any other. So a label in
-another case, or text in another encoding, would spend a budget on pure noise; here the keeper can see that beforehand.
+another case, or text in another encoding, would spend a budget on pure noise; here the owner can see that beforehand.
 What is found is about real people: it is returned, and neither written nor logged. No release uses this file.
 """
 

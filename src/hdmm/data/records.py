@@ -139,7 +139,7 @@ def from_table(
 
 
 def filter_facts(where: Mapping[str, RowsWith]) -> dict[str, str]:
-    """What a filter says of which rows are counted, for `RowsOf`."""
+    """What a filter says about the rows that are counted, for `RowsOf`."""
     return {f"where {column}": repr(_wanted(column, given)) for column, given in where.items()}
 
 

@@ -117,7 +117,7 @@ def measure_prepared(
 
 
 def unit_of(data: Data, given: Unit | None) -> Unit:
-    """The unit of privacy: as declared, of the persons that the data tells apart, and no smaller than what it keeps."""
+    """The unit of privacy: as declared, of the persons in the data, and no smaller than what it keeps of them."""
     kept, column = data.max_rows_per_id or 1, data.id_column
     unit = Unit(rows=kept, id=column) if given is None else given
     if column is not None and unit.id not in (None, column):

@@ -61,7 +61,7 @@ def optimize(
     """The best strategy OPT_HDMM finds for the workload (Section 7 of the paper), as a Plan.
 
     `workload` is one Workload, or a mapping from the names of tables to theirs, or the goal of a specification
-    (`spec.goal`). `objective` is what shall be small: "total" (the default for a Workload), the sum of all squared
+    (`spec.goal`). `objective` is what is minimised: "total" (the default for a Workload), the sum of all squared
     errors; "tables" (the default for a mapping), the sum of the tables' mean squared errors; "worst", the largest
     variance of any query. Weights count in all of these. If `targets` gives margins of error by table instead, the
     budget at which all of them hold is minimised, at confidence `level` (0.95): see `Plan.privacy_for`. Margins are

@@ -93,8 +93,8 @@ class Plan(NotebookValue):
 
         A squared error for "total" and "tables"; for "worst" and targets, the ρ that is needed. None for Laplace noise,
         which has no such bound, and for predicates on several attributes at once where it is above 0.21, a tenth of a
-        margin of error, because that does not tell a good plan from a bad one. Beside known counts, only "total" and
-        "tables" have one, for marginals and on up to 1,024 cells. Seconds at most, once.
+        margin of error, because that does not distinguish a good plan from a bad one. Beside known counts, only "total"
+        and "tables" have one, for marginals and on up to 1,024 cells. Seconds at most, once.
 
         >>> from hdmm import Domain, optimize
         >>> optimize(Workload.marginals(Domain({"a": 3, "b": 4}), k=1), noise="gaussian", restarts=1).gap < 1e-3

@@ -123,8 +123,8 @@ class ReleaseFile(MeasuredFile, frozen=True, kw_only=True):
 class Measurement(ABC):
     """What is measured and with which noise: its margins of error follow, and a debit names it by its digest.
 
-    `strategy` has integer factors; the noise of each block is in `scales`. `exact_gaussian` says that it is Gaussian
-    noise that was rounded (noise/gaussian.py), of which more is known than its ρ.
+    `strategy` has integer factors; the noise of each block is in `scales`. `exact_gaussian` means that it is Gaussian
+    noise that was rounded (noise/gaussian.py), with a stronger guarantee than its ρ.
     """
 
     strategy: Strategy
@@ -180,7 +180,7 @@ class Release(Measurement, NotebookValue):
     """Noisy integers and all that is needed to answer from them. It holds nothing else about the data."""
 
     measurements: tuple[Array, ...]  # one array per block: r·Âx + noise
-    parts: tuple[MeasuredPart, ...]  # the measurements of which it is made: itself, or those that were combined
+    parts: tuple[MeasuredPart, ...]  # the measurements that it is made of: itself, or those that were combined
     known: tuple[Known, ...] = ()  # published without noise; the strategy has their attributes
 
     @property

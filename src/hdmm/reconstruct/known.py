@@ -154,7 +154,7 @@ def by_group(table: Array, k: int, codes: Array) -> Array:
 
 
 def codes_of(p: PredicateSet, n: int) -> Array:
-    """The group of every value, of which each is its own if there are no groups."""
+    """The group of every value, each its own if there are no groups."""
     return np.asarray(p.codes) if isinstance(p, Groups) else np.arange(n)
 
 
@@ -231,7 +231,7 @@ def _in_order(counts: Array, block: Block) -> Array:
 
 
 def _grouped(held: Array, k: int, columns: Sequence[Column], n: int) -> tuple[PredicateSet | None, Array]:
-    """The predicates of an attribute with n values of which columns are counted, and the counts, with one axis for it.
+    """The predicates of an attribute with n values whose columns are counted, and the counts, with one axis for it.
 
     `held` has the columns from axis k on. Groups of one value each are the values, and a single group is the total.
     """

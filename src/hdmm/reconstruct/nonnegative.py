@@ -267,7 +267,7 @@ def _(estimate: KnownEstimate) -> Estimate:
 
 
 def _axes(form: WithExactBlocks, known: Sequence[Known]) -> list[int]:
-    """The attributes that were measured, or of which counts are known."""
+    """The attributes that were measured, or whose counts are known."""
     return sorted({i for block in form.blocks for i in block.axes}.union(*(each.axes for each in known)))
 
 

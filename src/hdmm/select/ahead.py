@@ -86,7 +86,7 @@ class _Recording(SpawnContext):
 
 
 class _Undisturbed(SpawnProcess):
-    """A process that no Ctrl-C reaches, not even while it starts and has yet to be told to ignore it."""
+    """A process that no Ctrl-C reaches, not even while it starts and does not ignore it yet."""
 
     def start(self) -> None:
         if sys.platform == "win32":

@@ -57,7 +57,7 @@ def operators_for(problem: Problem) -> list[Operator]:
     products = problem.workload.products
     once = 1 if problem.noise.convex else None
     active = {i for product in products for i, _ in product.factors}
-    if not active:  # multiples of the total, of which there is nothing to pursue
+    if not active:  # multiples of the total, where there is nothing to gain
         return [*residual, Operator("OPT_0", opt_x, 1)]
     if len(active) == 1:
         (cells,) = (problem.workload.domain.shape[i] for i in active)

@@ -1,4 +1,4 @@
-"""OPT_B: marginals over bases, of which blocks have their own on one attribute. It generalises OPT_G.
+"""OPT_B: marginals over bases, where blocks have their own on one attribute. It generalises OPT_G.
 
 A base that suits ranges by state need not suit ranges by sex. On the attribute that is freed the blocks no longer
 diagonalise together, but their error is exact still, a sum over the classes of the other attributes (loss.py), and all
@@ -81,7 +81,7 @@ def own_base_candidates(problem: Problem) -> list[int]:
 
 
 def refined(problem: Problem, start: Strategy, search: Search, *, steps: int = 10_000) -> Strategy:
-    """The local minimum below a strategy of marginals over bases, of which one attribute may have several.
+    """The local minimum below a strategy of marginals over bases; one attribute may have several.
 
     As `bases.refined`, whose strategies have one base per attribute; so many steps per power of the norm of parts.
     """

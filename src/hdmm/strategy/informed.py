@@ -30,6 +30,7 @@ import scipy.linalg
 import scipy.sparse as sp
 
 from hdmm.base.exceptions import StrategyError
+from hdmm.base.tolerances import NO_VARIANCE
 from hdmm.describe.predicates import Groups, PredicateSet, Vectors
 from hdmm.describe.product import Product
 from hdmm.describe.workload import Workload
@@ -57,8 +58,7 @@ from hdmm.strategy.form import Form, constant_variances
 SURE = 1e100  # the weight of a known block: 1/λ is 1e-200, far below any noise, and far above what floats cannot hold
 MOST_CONDITIONS = 2048  # known counts in a form that is not diagonal
 _NOISELESS = 1e-100  # a variance below it is that of known counts
-_ROUNDING = 1e-12  # of the variance without conditions
-_MOST_WRITTEN = 1024  # values of an attribute of which what is asked beyond groups is written out: O(n³), a second
+_MOST_WRITTEN = 1024  # values of an attribute up to which what is asked beyond groups is written out: O(n³), a second
 _MOST_GROUPED = 1 << 25  # values times groups, if they are written out: 256 MiB
 _SAME = 1e-10  # of the answers to irregular numbers, which distinguish queries within groups from others
 _PAIRS = 1 << 22  # covariances at once
@@ -115,7 +115,7 @@ class WithExactBlocks(Form):
                 for G in (self.across(product, rows[at : at + self._step]) for at in range(0, len(rows), self._step))
             ]
             left = piece - np.concatenate([np.empty(0), *gain])
-            yield np.where(left > _ROUNDING * piece, left, 0.0)
+            yield np.where(left > NO_VARIANCE * piece, left, 0.0)
             start += len(piece)
 
     def covariances(self, first: Product, rows: Array, second: Product, others: Array) -> Array:
