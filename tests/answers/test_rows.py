@@ -59,7 +59,8 @@ def released(domain: Domain, x: np.ndarray, privacy: Privacy = TWO, k: int = 2) 
 
 @pytest.fixture(scope="module")
 def town() -> Release:
-    return released(TOWN, PEOPLE)
+    with settled("town"):  # made before the fixture of a test is
+        return released(TOWN, PEOPLE)
 
 
 def counts(rows: SyntheticRows, *names: str) -> np.ndarray:
