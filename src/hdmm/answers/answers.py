@@ -20,7 +20,6 @@ from hdmm.answers.table import BinBounds, Table, named_table, stacked_tables
 from hdmm.base.exceptions import StrategyError, WorkloadError
 from hdmm.base.notebook import Card, Shown
 from hdmm.base.numbers import LEVEL
-from hdmm.describe.numeric import Bins
 from hdmm.describe.predicates import Amounts, PredicateSet, Shuffled, Union, Vectors, Weighted
 from hdmm.describe.product import Product
 from hdmm.describe.table_column import TableColumn
@@ -336,8 +335,7 @@ class Answers(Shown):
 
 def _unbounded(product: Product) -> BinBounds | None:
     """That sums are of values of which only the bin is known, so that their intervals are of the noise alone."""
-    attributes = product.domain.attributes
-    if not any(isinstance(p, Amounts) and isinstance(attributes[i].values, Bins) for i, p in product.factors):
+    if not product.binned_sums:
         return None
     ends = np.full(product.queries, np.inf)
     return BinBounds(-ends, ends)

@@ -163,6 +163,17 @@ def stacked(parts: Mapping[Attributes, Array], sets: Sequence[Attributes]) -> Ar
     return np.stack([parts[b] for b in sets])
 
 
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ProductEstimate(Estimate):
+    """The answers of a function of the product; StrategyError if it has none."""
+
+    answer: Callable[[Product], Array]
+
+    def values(self, product: Product) -> Array:
+        return self.answer(product)
+
+
 TableOf: TypeAlias = Callable[[Product], tuple[Attributes, Array]]
 """From a product to some attributes, its own among them, and a table over these; StrategyError if there is none."""
 

@@ -30,7 +30,7 @@ from hdmm.reconstruct.estimate import Estimate, in_cells
 from hdmm.reconstruct.fitted import MOST_FITTED, fitted, groupings
 from hdmm.reconstruct.information import Information
 from hdmm.reconstruct.known import Known, KnownEstimate
-from hdmm.reconstruct.least_squares import DirectEstimate
+from hdmm.reconstruct.least_squares import as_measured
 from hdmm.reconstruct.whole_numbers import rounded
 from hdmm.strategy.axis_groups import AxisGroups
 from hdmm.strategy.blocks import Block, BlockTable
@@ -84,7 +84,7 @@ def _(
     form: Direct, answers: Sequence[Array], units: Sequence[float], estimate: Estimate, known: Sequence[Known] = ()
 ) -> Estimate:
     """Queries measured one by one; an answer below 0 becomes 0."""
-    return DirectEstimate(form, [np.maximum(y * unit, 0.0) for y, unit in zip(answers, units, strict=True)])
+    return as_measured(form, [np.maximum(y * unit, 0.0) for y, unit in zip(answers, units, strict=True)])
 
 
 @nonnegative.register
@@ -124,7 +124,7 @@ def _(
     form: Direct, answers: Sequence[Array], units: Sequence[float], found: Estimate, known: Sequence[Known] = ()
 ) -> Estimate:
     """Queries measured one by one, each rounded by itself."""
-    return DirectEstimate(form, [np.rint(np.maximum(y * unit, 0.0)) for y, unit in zip(answers, units, strict=True)])
+    return as_measured(form, [np.rint(np.maximum(y * unit, 0.0)) for y, unit in zip(answers, units, strict=True)])
 
 
 @in_integers.register

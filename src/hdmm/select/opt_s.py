@@ -77,8 +77,13 @@ def opt_s(problem: Problem, search: Search) -> Strategy:
 
 
 def suits_signs(problem: Problem) -> bool:
-    """Whether signed rows are worth trying: Laplace noise, a sum of errors, few cells, and fewer directions."""
+    """Whether signed rows are worth trying: Laplace noise, a sum of errors, few cells, and fewer directions.
+
+    They are not for sums over bins, which are published with their bounds: these have directions of their own.
+    """
     if problem.noise is not Noise.LAPLACE or problem.parts is not None or problem.known:
+        return False
+    if any(product.binned_sums for product in problem.given.products):
         return False
     axes = _active(problem.given)
     cells, queries = math.prod(problem.given.domain.shape[i] for i in axes), problem.given.queries

@@ -62,10 +62,12 @@ class Problem:
     def merged(self) -> Problem:
         """The same problem over cells that its queries tell apart (merged_cells.py); itself if these are the values.
 
-        Values of attributes about which counts are known stay apart.
+        Values of attributes about which counts are known stay apart, and so do bins of which sums are asked for: these
+        are published with what they would be at the ends of the bins.
         """
         products = [*self.given.products, *(self.goal.workload.products if self.goal is not None else ())]
-        cells = MergedCells.of(products, apart={i for product in self.known for i in product.axes})
+        known = {i for product in self.known for i in product.axes}
+        cells = MergedCells.of(products, apart=known.union(*(product.binned_sums for product in products)))
         if cells is None:
             return self
         goal = self.goal

@@ -83,11 +83,13 @@ class PartGrams:
 class Orthogonal(Form):
     """Blocks of which each sees parts of its own; a product is asked of the blocks whose parts it sees.
 
-    `parts` are orthonormal columns, by attribute; the first sees the total. `places` has the block of each combination.
-    `first` has the value of each attribute that stands for another one, its cell; on others the columns are 0.
+    `parts` are orthonormal columns, by attribute; the first sees the total. Attributes with the same number in `kinds`
+    have the same parts. `places` has the block of each combination. `first` has the value of each attribute that stands
+    for another one, its cell; on others the columns are 0.
     """
 
     parts: tuple[tuple[Array, ...], ...]
+    kinds: tuple[int, ...]
     places: Mapping[Places, int]
     first: tuple[Array, ...]
     has_cells: ClassVar[bool] = False
@@ -110,14 +112,16 @@ class Orthogonal(Form):
         if any(n > _MOST_VALUES and None in each.values() for n, each in zip(shape, spans, strict=True)):
             return None
         for parts_of in (_parts_on_values, _parts_on_cells):
-            made = {(n, *each): parts_of(n, each) for n, each in zip(shape, spans, strict=True)}
-            found = [made[n, *each] for n, each in zip(shape, spans, strict=True)]
+            keys = [(n, *each) for n, each in zip(shape, spans, strict=True)]
+            made = {key: parts_of(key[0], each) for key, each in zip(keys, spans, strict=True)}
+            kinds, found = list(map(list(made).index, keys)), [made[key] for key in keys]
             places: dict[Places, int] = {}
             for j, block in enumerate(blocks):
                 on = ((i, span) for f in block.factors for i, span in zip(f[0], seen[f], strict=True))
                 places[_places({i: found[i].numbers[span] for i, span in on})] = j
             if len(places) == len(blocks):
-                return cls(domain, blocks, tuple([p.bases for p in found]), places, tuple([p.first for p in found]))
+                bases, first = [p.bases for p in found], [p.first for p in found]
+                return cls(domain, blocks, tuple(bases), tuple(kinds), places, tuple(first))
         return None
 
     def total_variance(self, products: Sequence[Product]) -> float:
@@ -184,7 +188,7 @@ class Orthogonal(Form):
 
     def rows(self, axes: Attributes, p: PredicateSet, parts: PartNumbers) -> Array:
         """A predicate set in coordinates of some parts: a row for each predicate. Kept for the next block."""
-        key = (p, *(id(self.parts[i][part]) for i, part in zip(axes, parts, strict=True)))
+        key = ("rows", p, self._kinds(axes), parts)
         if key not in self._known:
             B, W = self._columns(axes, parts), p.matrix(math.prod(self.domain.shape[i] for i in axes))
             if W.shape[0] * B.shape[1] > _MOST_ENTRIES:
@@ -194,7 +198,7 @@ class Orthogonal(Form):
 
     def factor(self, axes: Attributes, A: Matrix, parts: PartNumbers) -> tuple[Array, Array]:
         """(A, A⁺) in coordinates of some parts."""
-        key = (A, *(id(self.parts[i][part]) for i, part in zip(axes, parts, strict=True)))
+        key = ("factor", A, self._kinds(axes), parts)
         if key not in self._known:
             found = A.matmat(self._columns(axes, parts)).astype(np.float64)
             self._known[key] = found, inverted(found)
@@ -224,6 +228,9 @@ class Orthogonal(Form):
     def _known(self) -> dict[Any, Any]:
         return {}
 
+    def _kinds(self, axes: Attributes) -> tuple[int, ...]:
+        return tuple([self.kinds[i] for i in axes])
+
     def _columns(self, axes: Attributes, parts: PartNumbers) -> Array:
         return reduce(np.kron, [self.parts[i][part] for i, part in zip(axes, parts, strict=True)])
 
@@ -232,7 +239,7 @@ class Orthogonal(Form):
         return p.count(math.prod(self.domain.shape[i] for i in axes))
 
     def _asked(self, axes: Attributes, p: PredicateSet) -> PartGrams:
-        key = (p, *(id(self.parts[i]) for i in axes))
+        key = ("asked", p, self._kinds(axes))
         if key not in self._known:
             V = p.gram(math.prod(self.domain.shape[i] for i in axes))
             whole, found, left = trace(V), dict[PartNumbers, Array](), self._on_cells(axes, V)

@@ -121,7 +121,7 @@ class Strategy:
         block's largest norm: never less, and the same if some cell has them all.
         """
         if not self.groups.trivial and self._is_wide:
-            return _dot(coefficients, self._largest_norms(order).tolist())
+            return _dot(coefficients, self.norms(order).tolist())
         if not self.groups.trivial:
             blocks = [block.by_axis for block in self.groups.blocks(self.blocks)]
             norms = {A: column_norms(A, order) for A in {A for block in blocks for A in block.values()}}
@@ -139,7 +139,7 @@ class Strategy:
 
     def shares(self, noise: Noise) -> Array:
         """The share of the budget that each block costs: its largest column norm, squared for Gaussian noise."""
-        costs = self.table.weights**noise.order * self._largest_norms(noise.order)
+        costs = self.table.weights**noise.order * self.norms(noise.order)
         return np.asarray(costs / costs.sum(), dtype=np.float64)
 
     def total_variance(self, workload: Workload) -> float:
@@ -190,7 +190,7 @@ class Strategy:
         largest = max(math.prod(shape[i] for i in group) for group in self.groups.groups if len(group) > 1)
         return largest > _MOST_TOGETHER and self.groups.overlap(self.blocks)
 
-    def _largest_norms(self, order: Literal[1, 2]) -> Array:
+    def norms(self, order: Literal[1, 2]) -> Array:
         """The largest column norm, L1 or squared L2, of each block without its weight; exact for integers."""
         known = {A: max(column_norms(A, order).tolist()) for A in {A for _, A in self.table.distinct}}
         return self.table.products([known[A] for _, A in self.table.distinct])
@@ -256,7 +256,8 @@ def _informed(strategy: Strategy) -> Informed:
     # What is known by attributes that are never measured says nothing about measurements, except for its sums.
     seen = {i for block in strategy.blocks for i in block.axes}
     products = needed([Product(domain, tuple([f for f in each.factors if f[0] in seen])) for each in known])
-    heaviest = max(block.weight for block in strategy.blocks)
+    norms = np.sqrt(strategy.norms(2).astype(np.float64))
+    heaviest = float((strategy.table.weights * norms).max())  # on the scale of what is measured
     queries = [Block(heaviest, [(i, p.matrix(domain.shape[i])) for i, p in each.factors]) for each in products]
     stacked = Strategy(domain, (*strategy.blocks, *queries))
     for each, is_stacked in ((plain, False), (stacked, True)):
