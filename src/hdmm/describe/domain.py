@@ -125,7 +125,7 @@ class Domain(NotebookValue):
         """
         chosen = _listed(names, purpose)
         _refuse_repeats(chosen, f"among the attributes {purpose}", "Name each attribute once.")
-        _refuse_amounts([self[name] for name in chosen if name in self.names], purpose)
+        _refuse_amounts([self[name] for name in chosen if name in self.names], "listed by its values")
         own = {a.name: Column(a.name, i, a.values) for i, a in enumerate(self.attributes)}
         known = columns(self.attributes) | own
         for name in chosen:

@@ -107,7 +107,7 @@ class Evidence:
         whole = self._whole_cells(n, fit)
         exact = [(known.product, whole_counts(known.counts.ravel(), n)) for known in self.known]
         if by:
-            columns = self.domain.columns(by, "to make a table of rows exact")
+            columns = self.domain.columns(by, "by which rows are exact")
             product = Known(self.domain, by, np.zeros([column.values.size for column in columns], np.int64)).product
             exact.append((product, self._rounded(product, n, exact)))
         if whole is None:

@@ -97,7 +97,7 @@ class Outlook:
 
     forecasts: tuple[Forecast, ...]
     tables: tuple[TableOutlook, ...]
-    least: LeastBudget | None  # None if no margin was asked for
+    least: LeastBudget | None  # None if no margin was asked for, or none of what is noisy
     refused: str | None
 
 
@@ -154,8 +154,8 @@ def _refusal(spec: Spec, form: Form) -> str | None:
 
 
 def _least(spec: Spec, measured: Prepared) -> LeastBudget | None:
-    asked = [table for table in spec.tables if table.margin is not None]
-    if not asked:
+    asked = [table for table in spec.tables if table.margin is not None and worst_deviation(table, measured.form) != 0]
+    if not asked:  # what follows from known counts reaches its margin at any budget
         return None
     noise = spec.privacy.noise
     z = half_width(1.0, spec.output.level, noise)
