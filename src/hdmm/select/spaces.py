@@ -303,9 +303,10 @@ def fewest_bits(T: Array, B: Array, exact: Callable[[Array], bool], tried: Seque
         rounded = np.rint(T * (2**bits / np.abs(T).max())).astype(np.int64)
         if np.linalg.matrix_rank(rounded) < len(B):
             continue
-        found = _whole_product(rounded[rounded.any(axis=1)], B)
-        found //= np.gcd.reduce(found, axis=None)
-        if exact(found):
+        whole = _whole_product(rounded[rounded.any(axis=1)], B)
+        whole //= np.gcd.reduce(whole, axis=None)
+        found = whole
+        if exact(whole):
             break
     if found is None:
         raise StrategyError("A factor cannot be rounded to integers: its entries are too unlike.")
