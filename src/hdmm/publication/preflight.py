@@ -198,7 +198,7 @@ def _paying(spec: Spec, release: AnyRelease, folder: Path) -> Budget:
 
 
 def purpose_of(spec: Spec, source: TableLike | None) -> str:
-    """One line that tells this release from those of other months. A database is named without its URL.
+    """One line that distinguishes this release from those of other months. A database is named without its URL.
 
     A URL may hold a password, and the ledger keeps what it is given.
     """
