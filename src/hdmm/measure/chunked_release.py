@@ -100,8 +100,8 @@ class ChunkedRelease(Measurement):
 
     @property
     def _file(self) -> ChunkedFile:
-        facts = measured_record(self, self.receipt) | {"rows": rows_record(self.rows)}
-        return ChunkedFile(**facts, digests=list(map(list, self.digests)), chunk_bytes=self.engine.chunk_bytes)
+        facts, digests = measured_record(self, self.receipt), list(map(list, self.digests))
+        return ChunkedFile(**facts, digests=digests, chunk_bytes=self.engine.chunk_bytes, rows=rows_record(self.rows))
 
     @property
     def bytes_needed(self) -> int:
