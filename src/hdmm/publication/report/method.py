@@ -25,11 +25,12 @@ def quotable(report: Report) -> str:
     about, blocks = report.letterhead, report.strategy.blocks
     whose = f" by {about.organisation}" if about.organisation else ""
     when = f" ({about.period})" if about.period else ""
-    queries, tables = sum(block.rows for block in blocks), many(len(report.tables), "table")
+    queries = many(sum(block.rows for block in blocks), "linear combination")
+    tables = many(len(report.tables), "table")
     said = (
         f"“{report.title}”{when} was published{whose} on {date(report.created)} from the dataset {report.dataset}: "
         f"{many(report.counts, 'number')} in {tables}, protected by differential privacy with the High-Dimensional "
-        f"Matrix Mechanism (McKenna, Miklau, Hay and Machanavajjhala, PVLDB 2018). {many(queries, 'linear combination')} in "
+        f"Matrix Mechanism (McKenna, Miklau, Hay and Machanavajjhala, PVLDB 2018). {queries} in "
         f"{many(len(blocks), 'block')} were chosen without looking at the data ({report.operator}) and measured with "
         f"independent {_noise(report)} noise from the randomness of the operating system. The release satisfies "
         f"{report.guarantee}; two datasets are neighbours if they differ by {report.unit}. "

@@ -117,7 +117,7 @@ def _letterhead(document: Document, keys: ReportKeys, base: Path) -> Letterhead:
 
 
 def _secrets(document: Document, source: str | None) -> dict[str, Any]:
-    """Which variables stand in the address of a database, and whether a password is written into it (security O6)."""
+    """Which variables are in the address of a database, and whether a password is written into it (security O6)."""
     if source is None or not is_address(source):
         return {}
     written = cast(str, document.written["data"]["source"])
