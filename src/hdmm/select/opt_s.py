@@ -58,7 +58,7 @@ def opt_s(problem: Problem, search: Search) -> Strategy:
 
     In the row space, the first start is the projection onto it, later ones are random near it: O(N²r) per step, for r
     directions of N cells. Over all cells, the first starts are fixed, and later ones the best plan so far: O(N³).
-    StrategyError if the queries are not multiples of integers, which rounding would not span.
+    StrategyError if that leaves nothing: on many cells, queries must be multiples of integers, which rounding spans.
 
     >>> from hdmm import Domain, Width, unit_error
     >>> from hdmm.select.search import first_search

@@ -57,7 +57,7 @@ def descend(
     B = start
     for softness in _SOFT:
         found = minimize(
-            lambda x, softness=softness: _soft_loss(x, ridged, softness),
+            lambda x, softness=softness: soft_loss(x, ridged, softness),
             B / np.abs(B).sum(axis=0),
             search,
             lower=None,
@@ -67,12 +67,12 @@ def descend(
         B = found.x
     B = B / np.abs(B).sum(axis=0)
     split = np.stack([np.maximum(B, 0.0), np.maximum(-B, 0.0)])
-    found = minimize(lambda x: _split_loss(x, ridged), split, search, tolerance=tolerance, iterations=iterations)
+    found = minimize(lambda x: split_loss(x, ridged), split, search, tolerance=tolerance, iterations=iterations)
     P, N = found.x
     return found.value, (P - N) / np.abs(P - N).sum(axis=0)
 
 
-def _soft_loss(B: Array, V: Array, softness: float) -> tuple[float, Array]:
+def soft_loss(B: Array, V: Array, softness: float) -> tuple[float, Array]:
     """The error of B with columns divided by Σ√(b² + μ²), μ being a fixed fraction of the column, and its gradient."""
     least = softness**2 * np.mean(B**2, axis=0)
     soft = np.sqrt(B**2 + least)
@@ -80,7 +80,7 @@ def _soft_loss(B: Array, V: Array, softness: float) -> tuple[float, Array]:
     return value, by_entry + by_scale * B * (1 / soft + softness**2 * np.mean(1 / soft, axis=0))
 
 
-def _split_loss(x: Array, V: Array) -> tuple[float, Array]:
+def split_loss(x: Array, V: Array) -> tuple[float, Array]:
     """The error of B = P − N with columns divided by Σ(P + N), and its gradient."""
     P, N = x
     value, by_entry, by_scale = _loss(P - N, (P + N).sum(axis=0), V)
