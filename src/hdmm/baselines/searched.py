@@ -10,6 +10,7 @@ import scipy.linalg
 
 from hdmm.base.exceptions import NotApplicableError, StrategyError
 from hdmm.base.lazy import Lazy
+from hdmm.base.tolerances import RIDGE
 from hdmm.describe.domain import Domain
 from hdmm.describe.workload import Workload
 from hdmm.matrix import Array, Dense, to_dense
@@ -30,7 +31,6 @@ _NULL = 1e-12  # eigenvalues below this, relative to the largest, are zero
 _FAINT = 0.01  # the start's weight on directions that the workload does not ask for
 _LOW_RANK_STEPS = 1000  # the most steps of a stage of `descend`
 _LOW_RANK_TOLERANCE = 1e-5  # relative to the error: a stage ends when five steps gain on average less than this
-_PROGRAM_RIDGE = 1e-10  # added to V's diagonal, relative to its mean, so that X has full rank
 _PRECISION = 1e-7  # bound on SCS's residuals; OPT_0 for Gaussian noise has the same error to 1e-6
 _SCS_STEPS = 50_000  # limit on the steps of SCS; no run has needed more than 2,000
 
@@ -103,7 +103,7 @@ def semidefinite_optimum(V: Array) -> Array:
     """
     n = len(V)
     mean = float(np.trace(V)) / n
-    root = np.linalg.cholesky(V / mean + _PROGRAM_RIDGE * np.eye(n))
+    root = np.linalg.cholesky(V / mean + RIDGE * np.eye(n))
     try:
         X: Any = cvxpy.Variable((n, n), symmetric=True)
     except ImportError:

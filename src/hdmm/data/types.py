@@ -25,7 +25,7 @@ attribute, whichever of them the other rows made a reader choose:
   is that number. In text, times may be written in several ways, and so may truth values.
 
 Types that no reader chose but a person declared are accepted as those of a file or a database are, if from_table is
-told so. Parquet files and databases have declared types; of CSV files, hdmm reads nothing but text.
+given `declared_types`. Parquet files and databases have declared types; of CSV files, hdmm reads nothing but text.
 pandas also chooses columns of objects by the rows: for truth values among missing ones, and for a long file that it
 found to hold numbers in one piece and text in another.
 """
@@ -135,7 +135,7 @@ def _refuse_inferred(part: Attribute, column: str, kind: ColumnKind) -> None:
     text = has_text(values)
     times = any(
         isinstance(label, datetime | np.datetime64) for label in labels
-    )  # of which pandas makes text or objects
+    )  # which pandas converts to text or objects
     if isinstance(kind, Untyped) and (numbers or text or times):
         raise DataError(
             f"Column {column!r} of attribute {part.name!r} is of type {kind}, whose values may be of any type. "

@@ -41,7 +41,7 @@ class ReceiptRecord(StrictRecord, frozen=True):
 
 
 class RowsRecord(StrictRecord, frozen=True):
-    """Of which rows a measurement is; what is not known is left out."""
+    """The rows that a measurement is of; what is not known is left out."""
 
     source: _Digest | UnsetType = UNSET
     columns: _Digest | UnsetType = UNSET

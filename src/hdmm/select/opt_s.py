@@ -6,13 +6,14 @@ which is minimised over C by the loss that bases share (loss.py); the largest of
 first, and less and less. Ranges that are half as wide as the domain, on 64 cells: 465 instead of 571.
 
 On few cells, signs are also tried over all of them (signed_cells.py): from a p-Identity, from the starts of the Matrix
-Mechanism, and from the best plan so far. Ranges of width 28 on 64 cells: @@.
+Mechanism, and from the best plan so far. Ranges of width 9 on 21 cells: 99.8 instead of 112.0.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
+from contextlib import suppress
 from functools import partial
 
 import numpy as np
@@ -32,7 +33,7 @@ from hdmm.select.opt_0 import opt_0
 from hdmm.select.problem import Problem
 from hdmm.select.search import Search
 from hdmm.select.signed_cells import descend, starts
-from hdmm.select.spaces import whole_basis
+from hdmm.select.spaces import fewest_bits, whole_basis
 from hdmm.strategy.axis_groups import AxisGroups
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.strategy import Strategy
@@ -68,18 +69,21 @@ def opt_s(problem: Problem, search: Search) -> Strategy:
     """
     axes, W = _queries(problem)
     tried = [*_in_row_space(W, search), *_over_cells(problem, axes, W, search)]
-    if not tried:
-        raise StrategyError("The queries are not multiples of integers, which signed rows are made of.")
     for _, found, basis in sorted(tried, key=lambda each: each[0]):
-        A = _whole(found, basis, W)
-        if A is not None:
+        with suppress(StrategyError):  # its entries are too unlike for integers
+            A = _whole(found, basis, W)
             return Strategy(problem.given.domain, (Block(1 / _largest(A), [(axes, Dense(frozen(A)))]),))
-    raise StrategyError("Signed rows cannot be rounded to integers: their entries are too unlike.")
+    raise StrategyError("No signed rows were found in time, or the queries are not multiples of integers.")
 
 
 def suits_signs(problem: Problem) -> bool:
-    """Whether signed rows are worth trying: Laplace noise, a sum of errors, few cells, or fewer directions."""
+    """Whether signed rows are worth trying: Laplace noise, a sum of errors, few cells, or fewer directions.
+
+    They are not for sums over bins, which are published with their bounds: these have directions of their own.
+    """
     if problem.noise is not Noise.LAPLACE or problem.parts is not None or problem.known:
+        return False
+    if any(product.binned_sums for product in problem.given.products):
         return False
     axes = _active(problem.given)
     cells, queries = math.prod(problem.given.domain.shape[i] for i in axes), problem.given.queries
@@ -184,19 +188,10 @@ def _active(workload: Workload) -> Attributes:
     return tuple(sorted({i for product in workload.products if product.weight > 0 for i in product.axes}))
 
 
-def _whole(A: Array, B: Array, W: Array) -> Array | None:
-    """A as integers T·B that span the same, by as few bits in T as _COST asks for; None if none do."""
-    T = np.linalg.lstsq(B.T.astype(np.float64), A.T, rcond=None)[0].T
-    least, found = _error(A, W), None
-    for bits in _BITS:
-        rounded = np.rint(T * (2**bits / np.abs(T).max())).astype(np.int64)
-        if np.linalg.matrix_rank(rounded) < len(B):
-            continue
-        found = rounded[rounded.any(axis=1)] @ B
-        found //= max(1, int(np.gcd.reduce(found, axis=None)))
-        if _error(found.astype(np.float64), W) <= (1 + _COST) * least:
-            break
-    return found
+def _whole(A: Array, B: Array, W: Array) -> Array:
+    """A as integers T·B that span the same, by as few bits in T as _COST asks for."""
+    T, least = np.linalg.lstsq(B.T.astype(np.float64), A.T, rcond=None)[0].T, _error(A, W)
+    return fewest_bits(T, B, lambda whole: _error(whole.astype(np.float64), W) <= (1 + _COST) * least, _BITS)
 
 
 def _error(A: Array, W: Array) -> float:
