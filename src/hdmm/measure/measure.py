@@ -173,7 +173,8 @@ def _in_chunks(prepared: Prepared, data: Data, engine: Workers, debit: _Debit) -
     layout = ChunkLayout.of(strategy, prepared.form, engine.chunk_bytes)
     unmeasured = tuple(("0" * 64,) * layout.answer_slabs(b).slabs for b in range(len(scales)))
     facts = strategy, scales, privacy, prepared.unit
-    draft = ChunkedRelease(*facts, unmeasured, None, layout, engine, exact_gaussian=prepared.exact_gaussian)
+    rounded = prepared.exact_gaussian
+    draft = ChunkedRelease(*facts, unmeasured, None, layout, engine, data.rows_of, exact_gaussian=rounded)
     check_chunks(draft, data)
     engine.check()
     chunks = data if isinstance(data, ChunkedCounts) else None
