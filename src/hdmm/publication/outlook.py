@@ -185,10 +185,10 @@ def _least(spec: Spec, measured: Prepared) -> LeastBudget | None:
 
 
 def comparable(privacy: Privacy) -> Sequence[Privacy]:
-    """Guarantees that other noise gives, of which users ask how they compare; the last one protects equally.
+    """Guarantees that other noise gives, for comparison; the last one protects equally.
 
     Pure ε is compared with (ε, 10⁻⁹), and with ρ = ε²/2, which it implies; (ε, δ) with pure ε; ρ and μ with the pure ε
-    of which their noise has (ε, 10⁻⁹). Under the last one, whoever guesses at even odds whether rows are there is right
+    where their noise has (ε, 10⁻⁹). Under the last one, whoever guesses at even odds whether rows are there is right
     as often as under the given one (protection.py). All are rounded up to four digits.
 
     >>> comparable(PureDP(1))

@@ -1,4 +1,4 @@
-"""The command that plans: margins of error before anything is spent, the least budget, and what other noise gives."""
+"""The command that plans: margins of error before anything is spent, the least budget, and other guarantees."""
 
 from __future__ import annotations
 
