@@ -10,13 +10,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from decimal import ROUND_CEILING
 from typing import Literal, TypeAlias, final
 
 import numpy as np
 
 from hdmm.answers.margins import half_width
 from hdmm.answers.table import Table
+from hdmm.base.digits import decimal, places
 from hdmm.base.hints import first_of
+from hdmm.base.numbers import spelled
 from hdmm.base.tolerances import SAME_COUNT
 from hdmm.matrix import Array
 from hdmm.measure.combine import share_measurements
@@ -29,6 +32,7 @@ from hdmm.publication.report.contents import Changes
 Relation: TypeAlias = Literal["same", "shared", "independent"]
 _RowKey: TypeAlias = tuple[tuple[str | None, ...], int]
 
+_EXACT_PLACES = 2  # of differences without noise
 _MOST_CHANGES = 50  # rows that a report lists
 
 
@@ -46,6 +50,15 @@ class RowDifference:
     def excess(self) -> float:
         """How many margins the estimates are apart."""
         return abs(self.second - self.first) / self.margin if self.margin else float("inf")
+
+    def printed(self, level: float) -> tuple[str, str, str, str]:
+        """Both numbers, their difference and its margin, with the digits that its noise leaves a meaning."""
+        found = places(self.margin / half_width(1.0, level, Noise.LAPLACE))
+        digits = _EXACT_PLACES if found is None else found
+        first, second, apart = (decimal(each, digits) for each in (self.first, self.second, self.second - self.first))
+        sign = "+" if apart > 0 else ""
+        margin = spelled(decimal(self.margin, digits, ROUND_CEILING))
+        return spelled(first), spelled(second), sign + spelled(apart), margin
 
 
 @final
@@ -209,10 +222,7 @@ def changes_since(before: Published, now: Published) -> Changes:
         (
             titles[table],
             ", ".join(filter(None, row.labels)) or "total",
-            f"{row.first:,.1f}",
-            f"{row.second:,.1f}",
-            f"{row.second - row.first:+,.1f}",
-            f"{row.margin:,.1f}",
+            *row.printed(found.level),
         )
         for table, row in found.rows
     ]

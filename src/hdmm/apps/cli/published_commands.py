@@ -254,10 +254,7 @@ def _say_differences(found: Difference, most: int, out: Output) -> None:
         [
             table,
             printable(", ".join("" if label is None else label for label in row.labels)),
-            f"{row.first:,.1f}",
-            f"{row.second:,.1f}",
-            f"{row.second - row.first:+,.1f}",
-            f"{row.margin:,.1f}",
+            *row.printed(found.level),
         ]
         for table, row in every[:most]
     ]
