@@ -267,8 +267,8 @@ def test_a_dictionary_has_groups_and_amounts(tmp_path: Path) -> None:
     path.write_text("name,type,values\nsex,labels,M|F\nage,integers,0..114 decade:10\nwage,amount,0..20000\n")
     assert run(["init", str(tmp_path / "new.toml"), "--from", str(path), "--quiet"]) == 0
     spec = load_spec(tmp_path / "new.toml")
-    assert [level.name for level in spec.domain["age"].levels] == ["decade"]
-    assert spec.domain["wage"] == Amount(0, 20_000)
+    assert [level.name for level in spec.domain["age"].values.levels] == ["decade"]
+    assert spec.domain["wage"].values == Amount(0, 20_000)
     assert spec.tables[-1].group == "mean_wage"
     path.write_text("name,type,values\nwage,amount,20000..0\n")
     assert run(["init", str(tmp_path / "bad.toml"), "--from", str(path)]) == 1

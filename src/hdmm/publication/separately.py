@@ -23,7 +23,7 @@ from hdmm.privacy.guarantee import Noise
 from hdmm.publication.first_order import ratio_variances
 from hdmm.publication.forecast import unit_variance
 from hdmm.publication.spec import Spec
-from hdmm.select.goal import Objective
+from hdmm.select.goal import Objective, largest_variance
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.strategy import Strategy
 
@@ -59,7 +59,7 @@ def separately(spec: Spec, planned: Sequence[Forecast]) -> Separate | None:
             return None
         found.append(both)
     costs, variances = np.array(found).T
-    unit, shares = unit_variance(spec, spec.privacy), _shares(spec, variances if spec.goal.targets else costs)
+    unit, shares = unit_variance(spec, spec.privacy), _shares(spec, costs)
     exponent = 2 // power  # the variance grows with the square of 1/ε, and with 1/ρ
     best, evenly = (np.sqrt(unit * variances / part**exponent) for part in (shares, 1 / len(tables)))
     shown = [one.rmse is not None for one in planned]
@@ -71,9 +71,10 @@ def separately(spec: Spec, planned: Sequence[Forecast]) -> Separate | None:
 
 
 def _variance(spec: Spec, table: TableQuery) -> tuple[float, float] | None:
-    """(in counts, as published): the least variance of a typical row at unit noise with the whole budget.
+    """(what a plan minimises, that of a typical row): the least variance at unit noise with the whole budget.
 
-    The first is what plans minimise, in which sums are divided by their largest value. None if there is no formula.
+    Plans minimise the worst row where margins are asked for, else a typical one of counts, in which sums are divided by
+    their largest value. None if there is no formula.
     """
     used = sorted({axis for product in table.workload.products for axis in product.axes})
     shape = table.workload.domain.shape
@@ -90,7 +91,11 @@ def _under(spec: Spec, table: TableQuery, strategy: Strategy) -> tuple[float, fl
         if shown is None and table.combine is not None:
             shown = sum_variances(table.workload, form, table.combine)
         published = form.total_variance(table.workload.products) / table.workload.queries
-        return unit * counts, unit * (published if shown is None else float(shown.mean()))
+        typical = published if shown is None else float(shown.mean())
+        if not spec.goal.targets:
+            return unit * counts, unit * typical
+        worst = largest_variance(table.workload, form) if shown is None else float(shown.max())
+        return unit * worst, unit * typical
     except HdmmError:  # too many cells
         return None
 

@@ -146,7 +146,7 @@ def _replaced(value: object, place: Place, variables: Mapping[str, str], used: s
 
 
 def account_variables(data: bytes, given: Mapping[str, str]) -> dict[str, str]:
-    """Values for all variables of a file of which only the account matters: those that decide nothing about it are 1.
+    """Values for all variables of a file whose account alone matters: 1 for each that decides nothing about it.
 
     >>> text = b'source = "${MONTH}.csv"\\n[data]\\ndataset = "${TOWN}"\\n[ledger]\\npath = "budget.db"'
     >>> account_variables(text, {"TOWN": "Ems"})
