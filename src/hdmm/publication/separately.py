@@ -73,7 +73,7 @@ def separately(spec: Spec, planned: Sequence[Forecast]) -> Separate | None:
 def _variance(spec: Spec, table: TableQuery) -> tuple[float, float] | None:
     """(what a plan minimises, that of a typical row): the least variance at unit noise with the whole budget.
 
-    Plans minimise the worst row where margins are asked for, else a typical one of counts, in which sums are divided by
+    Plans minimise the worst row where a margin is asked for, else a typical one of counts, in which sums are divided by
     their largest value. None if there is no formula.
     """
     used = sorted({axis for product in table.workload.products for axis in product.axes})
@@ -92,7 +92,7 @@ def _under(spec: Spec, table: TableQuery, strategy: Strategy) -> tuple[float, fl
             shown = sum_variances(table.workload, form, table.combine)
         published = form.total_variance(table.workload.products) / table.workload.queries
         typical = published if shown is None else float(shown.mean())
-        if not spec.goal.targets:
+        if table.margin is None:
             return unit * counts, unit * typical
         worst = largest_variance(table.workload, form) if shown is None else float(shown.max())
         return unit * worst, unit * typical
@@ -108,8 +108,7 @@ def _shares(spec: Spec, variances: Array) -> Array:
     """
     goal, squared = spec.goal, spec.privacy.noise is Noise.LAPLACE
     rows = {name: sum(table.rows for table in each) for name, each in spec.groups.items()}
-    margins = [table.margin for table in spec.tables if table.margin is not None]
-    loose = 10 * max(margins, default=1.0)
+    loose = 10 * max(goal.targets.values(), default=0.1)  # as in `Goal`
     weights: list[float] = []
     for table in spec.tables:
         match goal.objective:
@@ -118,7 +117,7 @@ def _shares(spec: Spec, variances: Array) -> Array:
             case Objective.TABLES:
                 weights.append(table.weight**2 * table.rows / rows[table.group])
             case Objective.WORST:
-                weights.append((1 / (table.margin or loose / table.weight)) ** 2 if margins else table.weight**2)
+                weights.append((1 / (table.margin or loose / table.weight)) ** 2)
     costs = variances * np.array(weights)
     if goal.objective is Objective.WORST:
         parts = np.sqrt(costs) if squared else costs
