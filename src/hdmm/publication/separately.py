@@ -104,11 +104,11 @@ def _shares(spec: Spec, variances: Array) -> Array:
     """The parts of the budget, ε or ρ, that meet the goal best.
 
     A sum of costs c/s² or c/s is least at shares in proportion to the cube or the square root of the costs, and the
-    largest of them at shares in proportion to their square roots or to themselves.
+    largest of them at shares in proportion to their square roots or to themselves. Beside margins, a table without one
+    has an even share.
     """
     goal, squared = spec.goal, spec.privacy.noise is Noise.LAPLACE
     rows = {name: sum(table.rows for table in each) for name, each in spec.groups.items()}
-    loose = 10 * max(goal.targets.values(), default=0.1)  # as in `Goal`
     weights: list[float] = []
     for table in spec.tables:
         match goal.objective:
@@ -117,13 +117,15 @@ def _shares(spec: Spec, variances: Array) -> Array:
             case Objective.TABLES:
                 weights.append(table.weight**2 * table.rows / rows[table.group])
             case Objective.WORST:
-                weights.append((1 / (table.margin or loose / table.weight)) ** 2)
+                weights.append((1 / (table.margin or 1 / table.weight)) ** 2)
     costs = variances * np.array(weights)
     if goal.objective is Objective.WORST:
         parts = np.sqrt(costs) if squared else costs
     else:
         parts = np.cbrt(costs) if squared else np.sqrt(costs)
-    return parts / parts.sum()
+    even = np.array([bool(goal.targets) and table.margin is None for table in spec.tables])
+    rest = float(parts[~even].sum()) or 1.0
+    return np.where(even, 1 / len(even), parts / rest * (1 - even.mean()))
 
 
 def _remark(spec: Spec, planned: Sequence[Forecast], best: Array) -> str | None:
