@@ -345,7 +345,8 @@ def test_margins_below_one_row_are_warned_of(folder: Path, capsys: Captured, mon
     assert words in " ".join(capsys.readouterr().out.split())
     assert run(["check", "people.toml", "--strict"]) == 1
     sums = SPEC.replace('ranges = ["age"]', 'sum = ["age"]\nmargin = 0.5')
-    prepared(folder, sums)  # in years, not rows
+    monkeypatch.chdir(prepared(folder, sums).parent)  # in years, not rows
+    capsys.readouterr()
     assert run(["check", "people.toml", "--json"]) == 0
     assert not any("less than one row" in line for line in told(capsys)["warnings"])  # type: ignore[union-attr]
 
