@@ -76,6 +76,11 @@ class Amount(Values):
             )
         assign(self, **given)
         self._declare("other", ())
+        if self._positions(np.array([low, high])).tolist() != [0, steps]:  # between them, positions never decrease
+            raise DomainError(
+                f"Floats do not tell steps of {step} from {low} to {high} apart. Give bounds of fewer digits, or a "
+                "larger step."
+            )
 
     @property
     def _declared(self) -> int:
