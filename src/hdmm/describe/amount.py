@@ -78,8 +78,8 @@ class Amount(Values):
         self._declare("other", ())
         if self._positions(np.array([low, high])).tolist() != [0, steps]:  # between them, positions never decrease
             raise DomainError(
-                f"Floats do not tell steps of {step} from {low} to {high} apart. Give bounds of fewer digits, or a "
-                "larger step."
+                f"Floats do not distinguish all steps of {step} from {low} to {high}. Give bounds of fewer digits, or "
+                "a larger step."
             )
 
     @property
