@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 from datetime import date
 from decimal import Decimal
@@ -21,7 +22,7 @@ import pytest
 
 from hdmm import Bins, DataError, Domain, Integers, Labels, from_array, from_table
 from hdmm.apps.cli import run
-from hdmm.data.inspect import Misses, look
+from hdmm.data.inspect import AttributeReport, inspect_rows
 from hdmm.data.sources.frames import ArrowTable
 from hdmm.data.sources.source import Batch
 from hdmm.data.sources.table_files import CsvFiles
@@ -52,12 +53,12 @@ SPEC = smallest('source = "people.csv"', 'sex = ["m", "f"]\nregion = ["nord", "s
 @pytest.mark.parametrize("kind", ["arrow", "pandas", "ibis"])
 def test_what_each_attribute_misses(kind: str) -> None:
     sources: dict[str, Any] = {"arrow": TABLE, "pandas": TABLE.to_pandas(), "ibis": ibis.memtable(TABLE)}
-    found = look(from_table(DOMAIN, sources[kind]))
+    found = inspect_rows(from_table(DOMAIN, sources[kind]))
     assert found.attributes == (
-        Misses("sex", "sex", "drop", 4, 1, ("m",), (("m", "M"),)),
-        Misses("age", "age", "other", 3, 1, (), ()),
-        Misses("income", "income", "drop", 2, 1, (), ()),
-        Misses("region", "region", "other", 2, 1, ("süd",), ()),
+        AttributeReport("sex", "sex", "drop", 4, 1, ("m",), (("m", "M"),)),
+        AttributeReport("age", "age", "other", 3, 1, (), ()),
+        AttributeReport("income", "income", "drop", 2, 1, (), ()),
+        AttributeReport("region", "region", "other", 2, 1, ("süd",), ()),
     )
     assert (found.rows, found.dropped, found.without_id, found.beyond, found.counted) == (5, 5, 0, 0, 0)
 
@@ -65,10 +66,10 @@ def test_what_each_attribute_misses(kind: str) -> None:
 def test_merged_attributes_and_columns_of_other_names() -> None:
     domain = Domain({"a": 2, "b": Labels(["x", "y"], outside="other")}).merge(["a", "b"], name="c")
     table = pa.table({"A": [0, 1, 2], "b": ["x", "z", "x"]})
-    found = look(from_table(domain, table, columns={"a": "A"}))
+    found = inspect_rows(from_table(domain, table, columns={"a": "A"}))
     assert found.attributes == (
-        Misses("a", "A", "drop", 1, 0, (), ()),
-        Misses("b", "b", "other", 1, 0, ("y",), ()),
+        AttributeReport("a", "A", "drop", 1, 0, (), ()),
+        AttributeReport("b", "b", "other", 1, 0, ("y",), ()),
     )
     assert found.counted == int(from_table(domain, table, columns={"a": "A"}).marginal([])) == 2
 
@@ -76,26 +77,26 @@ def test_merged_attributes_and_columns_of_other_names() -> None:
 def test_ids_that_are_missing_and_rows_beyond_a_share() -> None:
     table = pa.table({"a": [0, 1, 1, 1, 9, 0, 0], "who": ["u", "u", "u", "v", "v", None, "w"]})
     data = from_table(Domain({"a": 2}), table, id="who", max_rows_per_id=1, rows_bound=1)
-    found = look(data)
+    found = inspect_rows(data)
     assert (found.rows, found.dropped, found.without_id, found.beyond, found.counted) == (7, 1, 1, 2, 3)
 
 
 def test_what_pandas_takes_for_missing() -> None:
     odd = pd.DataFrame({"a": pd.array(["x", pd.NA, None, "y", "X "], dtype="string")})
-    found = look(from_table(Domain({"a": ["x", "X"]}), odd))
-    assert found.attributes == (Misses("a", "a", "drop", 4, 2, ("X",), (("X", "X "),)),)
+    found = inspect_rows(from_table(Domain({"a": ["x", "X"]}), odd))
+    assert found.attributes == (AttributeReport("a", "a", "drop", 4, 2, ("X",), (("X", "X "),)),)
 
 
 def test_only_tables_are_looked_at_and_engines_are_not_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DataError, match="one row per record"):
-        look(from_array(Domain({"a": 2}), [1, 2]))
+        inspect_rows(from_array(Domain({"a": 2}), [1, 2]))
 
     def fails(_: object, __: object) -> Batch:
         raise ValueError("canary")
 
     monkeypatch.setattr(ArrowTable, "batches", fails)
     with pytest.raises(DataError, match=r"could not be read to the end") as error:
-        look(from_table(DOMAIN, TABLE))
+        inspect_rows(from_table(DOMAIN, TABLE))
     assert "canary" not in str(error.value)
 
 
@@ -128,6 +129,16 @@ def test_the_command_tells_and_writes_nothing(spec: Path, capsys: Captured, capl
     ]
     assert {file: file.read_bytes() for file in spec.parent.rglob("*")} == before
     assert not caplog.records
+
+
+def test_rows_without_an_amount_are_in_no_sum_of_it(tmp_path: Path, capsys: Captured) -> None:
+    """They were said to be counted as other, which amounts do not have."""
+    path = write_spec(
+        tmp_path, smallest('source = "people.csv"', 'sex = ["m", "f"]\n[amounts]\npay = { low = 0, high = 9 }')
+    )
+    (tmp_path / "people.csv").write_text("sex,pay\nm,3\nf,none\nm,99\n")
+    assert run(["check", str(path), "--look-at-data", "--yes"]) == 0
+    assert re.search(r"pay +pay +in no sum of it +1 +0", capsys.readouterr().out)
 
 
 def test_the_command_for_programs(spec: Path, capsys: Captured) -> None:

@@ -19,7 +19,7 @@ import pytest
 
 import hdmm
 from hdmm import Bins, DataError, Domain, HdmmError, Labels, PureDP, SpecError, Workload, WorkloadError, from_table
-from hdmm.data.inspect import look
+from hdmm.data.inspect import inspect_rows
 from hdmm.data.records import filter_facts
 from hdmm.privacy.rows_of import RowsOf
 from hdmm.publication.preflight import purpose_of
@@ -242,7 +242,7 @@ def test_releases_of_two_months_are_not_combined() -> None:
 
 def test_a_look_at_the_data_tells_rows_that_the_filter_leaves_out() -> None:
     table = pa.table({"a": [0, 1, 5], "x": ["u", "v", "u"]})
-    found = look(from_table(Domain({"a": 2}), table, where={"x": "u"}, declared_types=True))
+    found = inspect_rows(from_table(Domain({"a": 2}), table, where={"x": "u"}, declared_types=True))
     assert found.counted == 1
     assert [(each.attribute, each.outside) for each in found.attributes] == [("a", 1), ("where x", 1)]
 

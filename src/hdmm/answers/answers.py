@@ -18,7 +18,7 @@ from hdmm.answers.combinations import LinearEstimates, Ratios, sum_covariances, 
 from hdmm.answers.margins import holding, interval
 from hdmm.answers.table import BinBounds, Table, named_table, stacked_tables
 from hdmm.base.exceptions import StrategyError, WorkloadError
-from hdmm.base.notebook import Card, Shown
+from hdmm.base.notebook import Card, NotebookValue
 from hdmm.base.numbers import LEVEL
 from hdmm.describe.predicates import Amounts, PredicateSet, Shuffled, Union, Vectors, Weighted
 from hdmm.describe.product import Product
@@ -48,7 +48,7 @@ _NOTHING = 1e-3  # of a row: what rounding leaves, unless there are 10¹² of th
 
 @final
 @dataclass(frozen=True, eq=False)
-class Answers(Shown):
+class Answers(NotebookValue):
     """The answers of a release to a workload.
 
     `values` and `stddev` are for the rows of `workload.matrix`, in query order, so they carry the weights of its
@@ -334,7 +334,7 @@ class Answers(Shown):
 
 
 def _unbounded(product: Product) -> BinBounds | None:
-    """That sums are of values of which only the bin is known, so that their intervals are of the noise alone."""
+    """That sums are of values that are known by their bins only, so that their intervals are of the noise alone."""
     if not product.binned_sums:
         return None
     ends = np.full(product.queries, np.inf)

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, cast, final
 import numpy as np
 import numpy.typing as npt
 
-from hdmm.base.cores import spread
+from hdmm.base.cores import run_parallel
 from hdmm.base.exceptions import DataError
 from hdmm.data.counts import Axes, Counts, Data, checked_rows_bound, refuse_passes, withholding
 from hdmm.describe.domain import Domain
@@ -47,7 +47,7 @@ def from_array(
 
 
 def from_chunks(domain: Domain, counts: CountsBetween | object, *, rows_bound: int | None = None) -> Data:
-    """Data of which a function or a dask.array gives the counts, in chunks; for plans measured with an engine.
+    """Data whose counts a function or a dask.array gives, in chunks; for plans measured with an engine.
 
     `counts(start, stop)` gives one integer per cell from `start` to `stop`, in the row-major order of the domain. It
     runs on the engine's workers, and must give the same whenever it is called. A dask.array holds one integer per
@@ -131,7 +131,7 @@ class Histogram(Data):
             def place(here: tuple[int | slice, ...]) -> None:
                 self._clipped(here, total[here])
 
-            spread(place, slabs)
+            run_parallel(place, slabs)
             return total
         for here in slabs:
             part = self._clipped(here)

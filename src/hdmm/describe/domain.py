@@ -18,7 +18,7 @@ import numpy.typing as npt
 from hdmm.base.exceptions import DomainError
 from hdmm.base.frozen import assign
 from hdmm.base.hints import did_you_mean
-from hdmm.base.notebook import Card, Shown
+from hdmm.base.notebook import Card, NotebookValue
 from hdmm.describe.amount import SUM_IT, Amount
 from hdmm.describe.attribute import Attribute, Merged, joined, kept_rows, naming
 from hdmm.describe.column import Column, columns
@@ -34,7 +34,7 @@ _DENSE_LIMIT = 2**31  # cells of a histogram: 16 GiB
 
 @final
 @dataclass(frozen=True, slots=True, init=False, repr=False)
-class Domain(Shown):
+class Domain(NotebookValue):
     """The cross product of the declared attributes; cells are numbered in row-major order.
 
     >>> from hdmm import Bins
@@ -55,6 +55,7 @@ class Domain(Shown):
     names: tuple[str, ...] = field(compare=False)
     shape: tuple[int, ...] = field(compare=False)
     size: int = field(compare=False)
+    grains: tuple[int, ...] = field(compare=False)  # into how many parts each attribute divides a row
 
     def __init__(
         self,
@@ -68,8 +69,8 @@ class Domain(Shown):
         names = tuple(a.name for a in given)
         _refuse_repeats(names, "in the domain", "Give every attribute a different name.")
         _refuse_taken(given)
-        shape = tuple(a.size for a in given)
-        assign(self, attributes=given, names=names, shape=shape, size=math.prod(shape))
+        shape, grains = tuple(a.size for a in given), tuple(a.values.grain for a in given)
+        assign(self, attributes=given, names=names, shape=shape, size=math.prod(shape), grains=grains)
 
     def __repr__(self) -> str:
         return f"Domain({{{', '.join(f'{a.name!r}: {a.values!r}' for a in self.attributes)}}})"

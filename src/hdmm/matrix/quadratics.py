@@ -30,7 +30,7 @@ _LARGEST = 2**17  # cells up to which the n products of the general rule are wor
 def quadratic(W: Matrix, Z: Matrix) -> Array:
     """diag(W Z Wᵀ): w Z wᵀ for each of the m rows w of W, Z symmetric.
 
-    O(n² + m) and the rows of Z, some at a time, for m intervals of which there are n²/4096 or more; linear in sums;
+    O(n² + m) and the rows of Z, some at a time, for m intervals, m at least n²/4096; linear in sums;
     else p products with W if Z = FᵀF has p rows, or m products with Z.
 
     >>> from hdmm.matrix import Cumulative, Diag

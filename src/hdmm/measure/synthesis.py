@@ -33,7 +33,7 @@ FITS = 1.2
 """χ² per answer up to which the distribution says all that was measured; whole numbers of all cells may say more."""
 
 _HEAVY = 10.0  # times the largest weight: what has no noise, which rows have exactly in the end
-_MOST_BOXES = 1 << 10  # of impossible cells that the distribution is told of
+_MOST_BOXES = 1 << 10  # of impossible cells that the distribution leaves out
 _DEPENDENT = 10  # components of made-up people whose attributes depend on each other
 _NOISE = 1 << 41  # the first stream of simulated noise
 _MOST_CELLS = 4  # per row, up to which rows are whole numbers of cells

@@ -151,7 +151,7 @@ def load_verified(spec: Spec, folder: Path, engine: Workers | None = None) -> tu
         )
     if [(k.product, k.counts.tolist()) for k in release.known] != [(k.product, k.counts.tolist()) for k in spec.known]:
         raise FileError(f"{folder} was released beside other known counts than {spec.path} has now. Change them back.")
-    if isinstance(release, Release) and not _of_these_rows(spec, release):
+    if not _of_these_rows(spec, release):
         raise FileError(
             f"{folder} was released of other rows than {spec.path} names now: its filter, its columns or its variables "
             "(--set) differ. Change them back."
@@ -159,9 +159,10 @@ def load_verified(spec: Spec, folder: Path, engine: Workers | None = None) -> tu
     return release, plan, _paying(spec, release, folder)
 
 
-def _of_these_rows(spec: Spec, release: Release) -> bool:
+def _of_these_rows(spec: Spec, release: AnyRelease) -> bool:
     """Whether filter, columns and variables are those of the release, as far as it says; the data may have moved."""
-    now, then = rows_of(spec), [part.rows for part in release.parts]
+    now = rows_of(spec)
+    then = [part.rows for part in release.parts] if isinstance(release, Release) else [release.rows]
     return all(rows.columns in (None, now.columns) and rows.period in (None, now.period) for rows in then)
 
 
@@ -197,7 +198,7 @@ def _paying(spec: Spec, release: AnyRelease, folder: Path) -> Budget:
 
 
 def purpose_of(spec: Spec, source: TableLike | None) -> str:
-    """One line that tells this release from those of other months. A database is named without its URL.
+    """One line that distinguishes this release from those of other months. A database is named without its URL.
 
     A URL may hold a password, and the ledger keeps what it is given.
     """

@@ -1,6 +1,6 @@
 """Estimates: what answers queries once measurements are in, by the coordinates of each attribute.
 
-Coordinates are those of strategy/axis.py, the first of which is the total: a marginal needs only the coordinates of its
+Coordinates are those of strategy/axis.py, whose first is the total: a marginal needs only the coordinates of its
 own attributes, and x̂ over the domain is never built for marginal strategies.
 """
 

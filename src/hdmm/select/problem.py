@@ -50,7 +50,7 @@ class Problem:
     goal: Goal | None = None
     known: tuple[Product, ...] = ()  # whose answers are public, so that nothing needs to be asked about them
     cells: MergedCells | None = None  # which are the domain's values, where they are merged
-    values: Problem | None = None  # the problem of which the cells are merged
+    values: Problem | None = None  # the problem whose cells are merged
 
     @classmethod
     def of(cls, goal: Goal, noise: Noise) -> Problem:
@@ -60,9 +60,9 @@ class Problem:
 
     @cached_property
     def merged(self) -> Problem:
-        """The same problem over cells that its queries tell apart (merged_cells.py); itself if these are the values.
+        """The same problem over cells that its queries distinguish (merged_cells.py); itself if these are the values.
 
-        Values of attributes about which counts are known stay apart, and so do bins of which sums are asked for: these
+        Values of attributes about which counts are known stay apart, and so do bins whose sums are asked for: these
         are published with what they would be at the ends of the bins.
         """
         products = [*self.given.products, *(self.goal.workload.products if self.goal is not None else ())]
@@ -175,10 +175,10 @@ class Problem:
         """Whether a factor on all attributes together is measurable, whatever its numbers."""
         return math.prod(self._grains) * _ROUNDED * _ROWS <= MAX_ANSWER
 
-    @cached_property
-    def _grains(self) -> list[int]:
+    @property
+    def _grains(self) -> tuple[int, ...]:
         """Into how many parts each attribute divides a row."""
-        return [attribute.values.grain for attribute in (self.values or self).given.domain.attributes]
+        return (self.values or self).given.domain.grains
 
     @cached_property
     def identity_error(self) -> float:

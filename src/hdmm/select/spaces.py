@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, TypeAlias, final
@@ -285,19 +285,28 @@ def _rounded(F: Array, B: Array, A: Array) -> SpaceFactor:
     """
     span = np.linalg.qr(B.T.astype(np.float64))[0]
     f, b, a = F @ span, B @ span, A @ span
-    R = _triangle(np.linalg.solve(b.T, a.T).T)
-    least = float(np.linalg.norm(np.linalg.solve(a.T, f.T)) ** 2)
-    found: SpaceFactor | None = None
-    for bits in _BITS:
-        rounded = np.rint(R * (2**bits / np.abs(R).max())).astype(np.int64)
-        if np.linalg.matrix_rank(rounded @ b) < len(b):
-            continue
-        whole = _whole_product(rounded, B)
-        whole //= np.gcd.reduce(whole, axis=None)
+
+    def loss(whole: Array) -> float:
         norm = float((whole.astype(np.float64) ** 2).sum(axis=0).max())
-        loss = norm * float(np.linalg.norm(np.linalg.solve((whole @ span).T, f.T)) ** 2)
-        found = SpaceFactor(Dense(frozen(whole)), norm, loss)
-        if loss <= (1 + _COST) * least:
+        return norm * float(np.linalg.norm(np.linalg.solve((whole @ span).T, f.T)) ** 2)
+
+    least = float(np.linalg.norm(np.linalg.solve(a.T, f.T)) ** 2)
+    R = _triangle(np.linalg.solve(b.T, a.T).T)
+    whole = fewest_bits(R, B, lambda whole: loss(whole) <= (1 + _COST) * least, _BITS)
+    return SpaceFactor(Dense(frozen(whole)), float((whole.astype(np.float64) ** 2).sum(axis=0).max()), loss(whole))
+
+
+def fewest_bits(T: Array, B: Array, exact: Callable[[Array], bool], tried: Sequence[int]) -> Array:
+    """Integers T̂·B that span what B does, T̂ near a multiple of T by as few bits as make it `exact`, or by the most."""
+    found: Array | None = None
+    for bits in tried:
+        rounded = np.rint(T * (2**bits / np.abs(T).max())).astype(np.int64)
+        if np.linalg.matrix_rank(rounded) < len(B):
+            continue
+        whole = _whole_product(rounded[rounded.any(axis=1)], B)
+        whole //= np.gcd.reduce(whole, axis=None)
+        found = whole
+        if exact(whole):
             break
     if found is None:
         raise StrategyError("A factor cannot be rounded to integers: its entries are too unlike.")
