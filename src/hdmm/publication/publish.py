@@ -19,6 +19,7 @@ from typing import BinaryIO, final
 from hdmm.answers.table import Forecast, Table, named_table
 from hdmm.base.durable import sync_folder
 from hdmm.base.exceptions import FileError, HdmmError, Interrupted, StrategyError
+from hdmm.base.numbers import many
 from hdmm.base.signals import finishing
 from hdmm.data.records import TableLike
 from hdmm.describe.workload import Workload
@@ -69,7 +70,7 @@ class Publication:
     budget: Budget
 
     def __repr__(self) -> str:
-        return f"Publication({str(self.folder)!r}, {len(self.tables):,} tables)"
+        return f"Publication({str(self.folder)!r}, {many(len(self.tables), 'table')})"
 
     def __getitem__(self, name: str) -> Table:
         """The table of this name."""

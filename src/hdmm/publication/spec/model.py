@@ -14,6 +14,7 @@ from msgspec import structs
 
 from hdmm.base.exceptions import StrategyError, WorkloadError
 from hdmm.base.hints import did_you_mean
+from hdmm.base.numbers import many
 from hdmm.data.engines.address import without_password
 from hdmm.describe.advice import advice, small_margins
 from hdmm.describe.domain import Domain
@@ -98,7 +99,11 @@ class Spec:
     @property
     def advice(self) -> list[str]:
         """What a user may want to declare otherwise, in full sentences; of attributes only if that is welcome."""
-        margins = {table.group: table.margin for table in self.tables if table.margin is not None}
+        margins = {
+            table.group: table.margin
+            for table in self.tables
+            if table.margin is not None and table.workload.in_counts() == table.workload  # not of sums
+        }
         return [*(advice(self.domain) if self.plan.advice else []), *small_margins(margins)]
 
     @property
@@ -178,7 +183,7 @@ class Spec:
             raise StrategyError(f"Table {table.group!r}: {wrong}") from None
 
     def __repr__(self) -> str:
-        return f"Spec({str(self.path)!r}, {len(self.tables)} tables over {self.domain.size:,} cells)"
+        return f"Spec({str(self.path)!r}, {many(len(self.tables), 'table')} over {self.domain.size:,} cells)"
 
 
 def _together(tables: Sequence[TableQuery]) -> Workload:
