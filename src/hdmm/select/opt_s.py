@@ -25,7 +25,7 @@ from hdmm.select.loss import OwnBases
 from hdmm.select.minimize import minimize
 from hdmm.select.problem import Problem
 from hdmm.select.search import Search
-from hdmm.select.spaces import whole_basis
+from hdmm.select.whole_factors import whole_basis
 from hdmm.strategy.axis_groups import AxisGroups
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.strategy import Strategy
