@@ -3,7 +3,8 @@
 Written from the papers on top of `mbi` (PyPI), which fits the graphical model. hdmm is not imported, because mbi has an
 environment of its own: `python -m venv build/mbi && build/mbi/bin/pip install mbi`, then
 `build/mbi/bin/python benchmarks/competitors/selecting.py METHOD CODES.npz EPSILON DELTA ROWS.npz` reads `codes` (rows
-by attributes) and `sizes`, and writes `codes` of synthetic rows and its `seconds` of the processor.
+by attributes) and `sizes`, and writes `codes` of synthetic rows and its `seconds` of the processor. AIM takes hours for
+14 attributes by its published settings; two more arguments, megabytes and rounds per attribute, make it smaller.
 
 References: McKenna, Miklau, Sheldon, "Winning the NIST contest: a scalable and general approach to differentially
 private synthetic data" (JPC 2021); McKenna, Mullins, Sheldon, Miklau, "AIM: an adaptive and iterative mechanism for
@@ -33,7 +34,7 @@ Axes = tuple[int, ...]
 
 _FINAL_STEPS, _STEPS = 10_000, 1000  # of mirror descent: as in the published code, ended once the loss stands still
 _STANDS = 1e-5
-_MEGABYTES = 80.0  # the published limit of AIM's model
+_MEGABYTES, _ROUNDS = 80.0, 16  # the published limit of AIM's model, and its rounds per attribute
 _SELECTED = 0.1  # the share of the budget that AIM chooses with
 
 
@@ -145,7 +146,7 @@ def _tree(table: Table, model: Any, rho: float) -> list[Axes]:
     return tree
 
 
-def aim(table: Table, rho: float) -> np.ndarray:
+def aim(table: Table, rho: float, megabytes: float = _MEGABYTES, each: float = _ROUNDS) -> np.ndarray:
     """One table after the other, each chosen by how much measuring it should help with all pairs.
 
     The noise is halved whenever a table that was measured came out as the model had it.
@@ -154,7 +155,7 @@ def aim(table: Table, rho: float) -> np.ndarray:
     singles, pairs = [(i,) for i in range(d)], list(itertools.combinations(range(d), 2))
     weights = {axes: sum(len({*axes} & {*pair}) for pair in pairs) for axes in (*singles, *pairs)}
     answers = {axes: table.marginal(axes) for axes in weights}
-    rounds = 16 * d
+    rounds = each * d
     sigma, epsilon = math.sqrt(rounds / (2 * (1 - _SELECTED) * rho)), math.sqrt(8 * _SELECTED * rho / rounds)
     measured = [table.measured(axes, sigma) for axes in singles]
     model, used, last = fitted(domain, measured, _STEPS), d / (2 * sigma**2), False
@@ -166,7 +167,7 @@ def aim(table: Table, rho: float) -> np.ndarray:
                 math.sqrt(8 * _SELECTED * (rho - used)),
             )
         used += 1 / (2 * sigma**2) + epsilon**2 / 8
-        small = _affordable(model, weights, _MEGABYTES * used / rho)
+        small = _affordable(model, weights, megabytes * used / rho)
         noise = math.sqrt(2 / math.pi) * sigma
         scores = [
             weights[axes]
@@ -196,11 +197,12 @@ def _affordable(model: Any, wanted: dict[Axes, int], megabytes: float) -> list[A
 
 def main() -> None:
     """Read codes, write synthetic ones."""
-    method, source, epsilon, delta, target = sys.argv[1:]
+    method, source, epsilon, delta, target, *smaller = sys.argv[1:]
     held = np.load(source)
     table = Table(held["codes"], tuple(held["sizes"].tolist()), np.random.default_rng())
     start = time.process_time()
-    found = {"mst": mst, "aim": aim}[method](table, zcdp_of(float(epsilon), float(delta)))
+    rho = zcdp_of(float(epsilon), float(delta))
+    found = mst(table, rho) if method == "mst" else aim(table, rho, *map(float, smaller))
     np.savez_compressed(Path(target), codes=found, seconds=time.process_time() - start)
 
 

@@ -10,7 +10,7 @@ from importlib import import_module
 
 
 def _homes() -> dict[str, str]:
-    """The public names and the modules they come from: as `__init__.pyi` tells type checkers, the one list of them."""
+    """The public names and the modules they come from, as `__init__.pyi`, the one list of them, has them."""
     with open(f"{__file__}i", encoding="utf-8") as stub:
         imports = [node for node in ast.parse(stub.read()).body if isinstance(node, ast.ImportFrom)]
     return {alias.name: f"{node.module}" for node in imports for alias in node.names}

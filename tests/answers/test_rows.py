@@ -6,13 +6,16 @@ import itertools
 from collections.abc import Iterator
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
 from hdmm import (
     ZCDP,
     AllRange,
+    Amount,
     Bins,
+    DifferenceAtMost,
     Domain,
     DomainError,
     Identity,
@@ -21,12 +24,15 @@ from hdmm import (
     Labels,
     Prefix,
     PureDP,
+    Ranges,
     Strategy,
     StrategyError,
+    SumAtMost,
     Workload,
     WorkloadError,
     combine,
     from_array,
+    from_table,
     optimize,
 )
 from hdmm.answers.rows import INSIDE, SyntheticRows
@@ -34,6 +40,9 @@ from hdmm.measure.measure import measure
 from hdmm.measure.release import Release
 from hdmm.measure.synthesis import expected_distances
 from hdmm.privacy.guarantee import Privacy
+from hdmm.strategy.class_form import ClassForm
+from hdmm.strategy.informed import Informed
+from hdmm.strategy.orthogonal import Orthogonal
 from tests.support.chance import settled
 from tests.support.families import FAMILIES, marginals
 
@@ -59,7 +68,8 @@ def released(domain: Domain, x: np.ndarray, privacy: Privacy = TWO, k: int = 2) 
 
 @pytest.fixture(scope="module")
 def town() -> Release:
-    return released(TOWN, PEOPLE)
+    with settled("town"):  # made before the fixture of a test is
+        return released(TOWN, PEOPLE)
 
 
 def counts(rows: SyntheticRows, *names: str) -> np.ndarray:
@@ -255,6 +265,79 @@ def test_a_release_that_does_not_count_rows_is_refused() -> None:
     )
     with pytest.raises(StrategyError, match="no rows"):
         nothing.rows()
+
+
+def test_what_has_no_column_is_named_and_the_rest_is_compared() -> None:
+    """Amounts, whose sums do not make rows, and attributes that nothing was measured about."""
+    domain = Domain({"sex": ["M", "F"], "job": 3, "wage": Amount(0, 5000), "age": 4})
+    w = Workload.sql(domain, "SELECT sex, job, COUNT(*), SUM(wage) FROM t GROUP BY sex, job")
+    rng = np.random.default_rng(15)
+    frame = {"sex": rng.choice(["M", "F"], 900), "job": rng.integers(0, 3, 900)}
+    frame |= {"wage": rng.integers(0, 5000, 900), "age": rng.integers(0, 4, 900)}
+    release = optimize(w, restarts=1).measure(from_table(domain, pd.DataFrame(frame)), PureDP(1), ledger=None)
+    rows = release.rows()
+    assert rows.to_arrow().column_names == ["sex", "job"]
+    assert list(rows.left_out) == ["wage", "age"]
+    (near,) = rows.closeness
+    table = release.answer(Workload.marginals(domain, [["sex", "job"]]))
+    z = (counts(rows, "sex", "job").ravel() * rows.total / len(rows) - table.values) / table.stddev
+    assert (near.attributes, near.numbers) == (("sex", "job"), 6)
+    assert near.typical == pytest.approx(np.sqrt(np.mean(z**2)))
+    assert 0 < near.largest < 5
+    with pytest.raises(DomainError, match="listed by its values"):
+        release.rows(by=["wage"])
+
+
+AGES = [[int(a <= v < b) for v in range(40)] for a, b in ((0, 40), (0, 18), (10, 30), (30, 40))]
+GROUPED = Domain({"age": 40, "sex": 2, "state": 5})
+SQUARE = Domain({"x": 4, "sex": 2, "y": 4})
+PLANNED = {
+    "exchangeable values": (
+        Workload.product(GROUPED, age=AGES, sex=Identity()) + Workload.product(GROUPED, age=Identity(), state=Prefix()),
+        Orthogonal,
+        None,
+    ),
+    "merged cells": (
+        Workload.product(GROUPED, age=Ranges([(0, 3), (4, 9), (10, 39)]), sex=Identity()),
+        ClassForm,
+        None,
+    ),
+    "merged cells beside known counts": (
+        Workload.product(GROUPED, age=Ranges([(0, 3), (4, 9), (10, 39)]), sex=Identity()),
+        Informed,
+        ["state"],
+    ),
+    "sums and differences": (
+        Workload.product(SQUARE, {("x", "y"): SumAtMost()})
+        + Workload.product(SQUARE, {("x", "y"): DifferenceAtMost()}),
+        ClassForm,
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "noise"),
+    [
+        *((name, "gaussian") for name in PLANNED),
+        *((name, "laplace") for name in PLANNED if name != "exchangeable values"),
+    ],
+)
+def test_rows_are_near_whatever_was_planned(name: str, noise: str) -> None:
+    """Signed rows over two attributes, values that nothing tells apart, and values of which a strategy makes orbits."""
+    w, form, given = PLANNED[name]
+    x = np.random.default_rng(16).integers(0, 40, size=w.domain.shape)
+    known = () if given is None else Known(w.domain, given, marginal(x, w.domain, *given))
+    plan = optimize(w, noise=noise, known=known, restarts=1)
+    release = plan.measure(from_array(w.domain, x), PureDP(2) if noise == "laplace" else ZCDP("0.5"), ledger=None)
+    assert isinstance(release.form, form)
+    rows = release.rows()
+    assert all(near.typical < 2 for near in rows.closeness), rows.closeness
+    if given is not None:
+        assert np.array_equal(counts(rows, *given), marginal(x, w.domain, *given))
+    fitted = release.answer(w, fitted=True)
+    assert (fitted.values >= 0).all()
+    assert np.isfinite(fitted.stddev).all()
 
 
 def test_combined_releases_give_rows() -> None:

@@ -220,11 +220,10 @@ def test_answers_are_graded_as_the_report_does(published: Path, marked: Path, ca
     assert run(["query", str(published), sql, "--json"]) == 0
     rows = told(capsys)["tables"][0]["rows"]  # type: ignore[index]
     for row in rows:
-        margin = max(row["upper"] - row["estimate"], row["estimate"] - row["lower"])
-        share = margin / abs(row["estimate"])
-        grade = "good" if share <= 0.1 else "fair" if share <= 0.3 else "rough"
+        margin, size = max(row["upper"] - row["estimate"], row["estimate"] - row["lower"]), abs(row["estimate"])
+        grade = "good" if margin <= 0.1 * size else "fair" if margin <= 0.3 * size else "rough"
         assert row["note"] == ("may be 0" if row["lower"] <= 0 <= row["upper"] else grade)
-        assert row["reliable"] == (share <= 0.3)
+        assert row["reliable"] == (margin <= 0.3 * size)
     assert "may be 0" in {row["note"] for row in rows}
     assert run(["query", str(published), sql]) == 0
     shown = capsys.readouterr().out

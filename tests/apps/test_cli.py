@@ -317,6 +317,16 @@ def test_plan_says_which_margins_a_budget_misses(folder: Path, capsys: Captured)
     assert "Too wide: ages ± " in out
 
 
+def test_margins_of_known_counts_hold_at_any_budget(folder: Path, capsys: Captured) -> None:
+    """Planning failed where all margins were of what is known, though another table has to be measured."""
+    counted = '[[table]]\nname = "all"\nmarginals = [[]]\nmargin = 10\n\n[privacy]'
+    prepared(folder, f"{SPEC.replace('[privacy]', counted)}\n[known]\ncounts = 500\n")
+    assert run(["plan", "people.toml"]) == 0
+    assert "is of known counts, and holds at any budget." in capsys.readouterr().out
+    assert run(["plan", "people.toml", "--target", "ages=60", "--json"]) == 0
+    assert told(capsys)["least"] is not None
+
+
 def test_margins_below_one_row_are_warned_of(folder: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     """A part of a count, such as 2 %, is not what a margin is."""
     words = "0.02, which is less than one row. A margin is a number of rows: for 2 % of a count of 1,000, write 20."

@@ -397,7 +397,7 @@ def test_progress_has_a_step_for_every_chunk(
     assert engine.checks == ["checked"]  # before the debit, and once
 
 
-@pytest.mark.parametrize("part", ["take", "give"])
+@pytest.mark.parametrize("part", ["first_pass", "second_pass"])
 def test_an_error_amid_a_task_tells_its_type_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
     """O3: its message may hold exact numbers, and a worker logs it before anything here could withhold it."""
     heard: list[str] = []

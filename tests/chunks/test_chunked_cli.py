@@ -181,11 +181,16 @@ def test_a_release_that_is_not_whole_in_chunks_is_not_resumed(chunks: list[Any],
 
 
 def test_chunks_that_nobody_paid_for_are_not_published(chunks: list[Any], capsys: Any) -> None:
-    """L7 holds for what is resumed from chunks: another ledger, another dataset, other tables, a flipped byte."""
+    """L7 holds for what is resumed from chunks: another ledger, dataset or budget, other rows, a flipped byte."""
     killed("whole")
     text = Path("people.toml").read_text()
     dataset = load_spec("people.toml").data.dataset
-    for old, new in ((dataset, "others"), ('epsilon = "0.5"', 'epsilon = "0.25"'), ("budget.db", "other.db")):
+    for old, new in (
+        (dataset, "others"),
+        ('epsilon = "0.5"', 'epsilon = "0.25"'),
+        ("budget.db", "other.db"),
+        ("[data]\n", "[data]\nwhere = \"sex = 'M'\"\n"),
+    ):
         assert old in text
         Path("people.toml").write_text(text.replace(old, new))
         assert run([*RELEASE, *FOLDER, "--resume"]) != 0

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from hdmm import Amount, Bins, DataError, Domain, Integers, Labels, from_table
-from hdmm.data.records import Records
+from hdmm.data.records import TableData
 from hdmm.describe.entries import LONGEST_TEXT
 
 # How a column is used: by attributes of some kind, or as the column of ids beside an attribute "a".
@@ -88,5 +88,5 @@ def _counted_here(counts_there: bool) -> Iterator[None]:
     """Rows are fetched, even if the database could count them."""
     with pytest.MonkeyPatch.context() as patch:
         if not counts_there:
-            patch.setattr(Records, "_counts_there", lambda *_: False)
+            patch.setattr(TableData, "_counts_there", lambda *_: False)
         yield

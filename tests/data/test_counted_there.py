@@ -23,7 +23,7 @@ from hdmm.data.counting import finest, groupings
 from hdmm.data.engines import IbisTable
 from hdmm.data.engines.duckdb import DuckDB
 from hdmm.data.engines.engine import CountRequest, Engine
-from hdmm.data.records import Records
+from hdmm.data.records import TableData
 from hdmm.publication.spec.origin import open_data
 from tests.data.awkward import awkward_table, check_awkward, check_people
 from tests.data.test_sources import confined, pytestmark  # noqa: F401 (read by pytest)
@@ -145,7 +145,7 @@ def test_one_person_moves_k_counts(engine: str, tmp_path: Path) -> None:
     for i, table in enumerate((others, pa.concat_tables([person, others]))):
         (tmp_path / str(i)).mkdir()
         data = from_table(Domain({"a": 4}), ENGINES[engine](table, tmp_path / str(i)), id="who", max_rows_per_id=3)
-        assert isinstance(data, Records)
+        assert isinstance(data, TableData)
         object.__setattr__(data, "_key", bytes(32))
         counts.append(data.marginal(["a"]))
     assert np.all(counts[1] >= counts[0])

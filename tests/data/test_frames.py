@@ -25,7 +25,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hdmm import Bins, DataError, Domain, Integers, Labels, from_table
+from hdmm import Amount, Bins, DataError, Domain, Integers, Labels, from_table
 from hdmm.data import engines
 from hdmm.data.engines.duckdb import memory_backend
 from hdmm.describe.values import Values
@@ -87,10 +87,14 @@ def written(fields: list[str], ids: list[str] | None = None) -> bytes:
     return "\n".join(["x,who", *(f"{x},{who}" for x, who in zip(fields, ids, strict=True)), ""]).encode()
 
 
+def over(values: Values) -> Domain:
+    return Domain({}, amounts={"x": values}) if isinstance(values, Amount) else Domain({"x": values})
+
+
 def counted(values: Values, source: object, **options: object) -> list[int] | None:
     """The counts, or None where the frame is refused."""
     try:
-        return from_table(Domain({"x": values}), source, **options).marginal(["x"]).tolist()
+        return from_table(over(values), source, **options).marginal(["x"]).tolist()
     except DataError as refused:
         if REFUSAL not in str(refused) and "would be outside" not in str(refused):
             raise
@@ -165,6 +169,7 @@ ODD = [
     str(2**53),
     "-inf",
     "1e-400",
+    "0.49999999999999999999",
 ]
 KINDS: list[Values] = [
     Labels(["01", "02", "1"]),
@@ -188,6 +193,7 @@ KINDS: list[Values] = [
     Integers(0, 3),
     Integers(2**53, 2**53 + 4),
     Bins([0, 0.1, 1, 2], outside="other"),
+    Amount(0, 1),
 ]
 
 
@@ -231,6 +237,8 @@ NEIGHBOURS: list[tuple[Values, list[str], str]] = [
     (Labels([date(2000, 1, 1), 1]), ["2000-01-01"] * 3, "1"),
     (Integers(0, 3), ["01"] * 3, "1"),
     (Bins([0, 5]), ["01", "02", "03"], "x"),
+    (Amount(0, 1), ["0.49999999999999999999", "1.0", "2"], "x"),
+    (Amount(0, 1), ["1", "0", "1"], "1e400"),
     (Labels([date(2000, 1, 1), time(12, 30)]), ["2000-01-01"] * 3, "12:30"),
     (Integers(2**53 - 3, 2**53), [str(2**53 + 1)] * 3, ""),
 ]
@@ -463,3 +471,34 @@ def test_a_long_file_that_pandas_reads_in_pieces_is_refused() -> None:
         frame = pd.read_csv(io.BytesIO(written(["01"] * 300_000 + ["X"])))
     assert frame.dtypes["x"] == np.dtype(object)
     assert counted(Labels(["01", "02"]), frame) is None
+
+
+@given(st.lists(st.decimals(-1000, 1000, places=20), min_size=1, max_size=50))
+def test_readers_give_the_nearest_floats(numbers: list[Decimal]) -> None:
+    """Else numbers would be others as soon as one field beside them is text, which hdmm reads itself."""
+    raw = "\n".join(["x", *map(str, numbers), "0.5"]).encode()
+    nearest = [*map(float, numbers), 0.5]
+    assert pd.read_csv(io.BytesIO(raw)).x.tolist() == nearest
+    assert pl.read_csv(raw)["x"].to_list() == nearest
+    assert pa_csv.read_csv(io.BytesIO(raw))["x"].to_pylist() == nearest
+
+
+@pytest.mark.parametrize("version", ["2.2.3", "3.0.0rc1"])
+@pytest.mark.parametrize(
+    "values",
+    [Bins([0, 0.3]), Integers(0, 9), Labels([0, 2.5]), Amount(0, 1, step=0.25)],
+    ids=lambda v: type(v).__name__,
+)
+def test_floats_beside_a_pandas_that_misreads_some_are_refused(
+    values: Values, version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before 3.1, read_csv gives 982.6672384346773 as the float before it."""
+    frame = pd.DataFrame({"x": [0.5, 2.0]})
+    domain = over(values)
+    before = from_table(domain, frame).marginal(["x"])
+    monkeypatch.setattr(pd, "__version__", version)
+    for source in (frame, pl.from_pandas(frame), pa.table(frame), ibis.memtable(frame)):
+        with pytest.raises(DataError, match=f"pandas {version} reads some numbers .* Use pandas 3.1 or later"):
+            from_table(domain, source)
+        np.testing.assert_array_equal(from_table(domain, source, declared_types=True).marginal(["x"]), before)
+    assert from_table(domain, pd.DataFrame({"x": [0, 2]})).marginal(["x"]).sum() > 0

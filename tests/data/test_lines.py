@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hdmm import DataError, Domain, Integers, Labels, from_table
-from hdmm.data.records import Records
+from hdmm.data.records import TableData
 from hdmm.data.sources import csv_lines as lines
 from tests.support.effort import examples
 
@@ -60,7 +60,7 @@ def counted(
 ) -> list[np.ndarray]:
     path.write_bytes(end.join([",".join(NAMES).encode(), *rows]))
     data = from_table(DOMAIN, path, id=None if k is None else "who", max_rows_per_id=k)
-    assert isinstance(data, Records)
+    assert isinstance(data, TableData)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lines, "_BYTES_AT_ONCE", at_once)
         return list(dataclasses.replace(data, _key=bytes(32)).marginals(WANTED))

@@ -21,7 +21,7 @@ import pytest
 
 from hdmm import Bins, DataError, Domain, Integers, Labels, from_array, from_table
 from hdmm.apps.cli import run
-from hdmm.data.inspect import Misses, look
+from hdmm.data.inspect import AttributeReport, inspect_rows
 from hdmm.data.sources.frames import ArrowTable
 from hdmm.data.sources.source import Batch
 from hdmm.data.sources.table_files import CsvFiles
@@ -52,12 +52,12 @@ SPEC = smallest('source = "people.csv"', 'sex = ["m", "f"]\nregion = ["nord", "s
 @pytest.mark.parametrize("kind", ["arrow", "pandas", "ibis"])
 def test_what_each_attribute_misses(kind: str) -> None:
     sources: dict[str, Any] = {"arrow": TABLE, "pandas": TABLE.to_pandas(), "ibis": ibis.memtable(TABLE)}
-    found = look(from_table(DOMAIN, sources[kind]))
+    found = inspect_rows(from_table(DOMAIN, sources[kind]))
     assert found.attributes == (
-        Misses("sex", "sex", "drop", 4, 1, ("m",), (("m", "M"),)),
-        Misses("age", "age", "other", 3, 1, (), ()),
-        Misses("income", "income", "drop", 2, 1, (), ()),
-        Misses("region", "region", "other", 2, 1, ("süd",), ()),
+        AttributeReport("sex", "sex", "drop", 4, 1, ("m",), (("m", "M"),)),
+        AttributeReport("age", "age", "other", 3, 1, (), ()),
+        AttributeReport("income", "income", "drop", 2, 1, (), ()),
+        AttributeReport("region", "region", "other", 2, 1, ("süd",), ()),
     )
     assert (found.rows, found.dropped, found.without_id, found.beyond, found.counted) == (5, 5, 0, 0, 0)
 
@@ -65,10 +65,10 @@ def test_what_each_attribute_misses(kind: str) -> None:
 def test_merged_attributes_and_columns_of_other_names() -> None:
     domain = Domain({"a": 2, "b": Labels(["x", "y"], outside="other")}).merge(["a", "b"], name="c")
     table = pa.table({"A": [0, 1, 2], "b": ["x", "z", "x"]})
-    found = look(from_table(domain, table, columns={"a": "A"}))
+    found = inspect_rows(from_table(domain, table, columns={"a": "A"}))
     assert found.attributes == (
-        Misses("a", "A", "drop", 1, 0, (), ()),
-        Misses("b", "b", "other", 1, 0, ("y",), ()),
+        AttributeReport("a", "A", "drop", 1, 0, (), ()),
+        AttributeReport("b", "b", "other", 1, 0, ("y",), ()),
     )
     assert found.counted == int(from_table(domain, table, columns={"a": "A"}).marginal([])) == 2
 
@@ -76,26 +76,26 @@ def test_merged_attributes_and_columns_of_other_names() -> None:
 def test_ids_that_are_missing_and_rows_beyond_a_share() -> None:
     table = pa.table({"a": [0, 1, 1, 1, 9, 0, 0], "who": ["u", "u", "u", "v", "v", None, "w"]})
     data = from_table(Domain({"a": 2}), table, id="who", max_rows_per_id=1, rows_bound=1)
-    found = look(data)
+    found = inspect_rows(data)
     assert (found.rows, found.dropped, found.without_id, found.beyond, found.counted) == (7, 1, 1, 2, 3)
 
 
 def test_what_pandas_takes_for_missing() -> None:
     odd = pd.DataFrame({"a": pd.array(["x", pd.NA, None, "y", "X "], dtype="string")})
-    found = look(from_table(Domain({"a": ["x", "X"]}), odd))
-    assert found.attributes == (Misses("a", "a", "drop", 4, 2, ("X",), (("X", "X "),)),)
+    found = inspect_rows(from_table(Domain({"a": ["x", "X"]}), odd))
+    assert found.attributes == (AttributeReport("a", "a", "drop", 4, 2, ("X",), (("X", "X "),)),)
 
 
 def test_only_tables_are_looked_at_and_engines_are_not_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DataError, match="one row per record"):
-        look(from_array(Domain({"a": 2}), [1, 2]))
+        inspect_rows(from_array(Domain({"a": 2}), [1, 2]))
 
     def fails(_: object, __: object) -> Batch:
         raise ValueError("canary")
 
     monkeypatch.setattr(ArrowTable, "batches", fails)
     with pytest.raises(DataError, match=r"could not be read to the end") as error:
-        look(from_table(DOMAIN, TABLE))
+        inspect_rows(from_table(DOMAIN, TABLE))
     assert "canary" not in str(error.value)
 
 

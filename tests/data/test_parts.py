@@ -25,7 +25,7 @@ from hdmm.data.engines.expressions import Packing
 from hdmm.data.engines.persons import PeoplePart
 from hdmm.data.engines.postgres import POSTGRES, key_setting
 from hdmm.data.engines.spark import SPARK
-from hdmm.data.records import Records
+from hdmm.data.records import TableData
 from hdmm.measure.measure import measure
 from tests.data.awkward import COLUMNS_OF_TWO, TWO, awkward_table, check_people
 from tests.data.test_counted_there import ENGINES, in_duckdb
@@ -67,7 +67,7 @@ def test_every_row_is_in_exactly_one_part(tmp_path: Path) -> None:
     who = np.concatenate([rng.integers(-(2**63), 2**63 - 1, 300), np.arange(-100, 100), np.arange(0, 3200, 16)])
     source = IbisTable(in_duckdb(pa.table({"who": who, "a": who % 3}), tmp_path))
     data = from_table(Domain({"a": 3}), source.table, id="who", max_rows_per_id=len(who))
-    assert isinstance(data, Records)
+    assert isinstance(data, TableData)
     asked = data._asked([0])
     sizes = []
     with source.engine.snapshot(source.table, asked):

@@ -25,7 +25,7 @@ from hdmm import DataError, Domain, Integers, from_table
 from hdmm.data import identity
 from hdmm.data.engines.duckdb import MOST_ROWS_PER_PERSON
 from hdmm.data.identity import Rows
-from hdmm.data.records import Records
+from hdmm.data.records import TableData
 from tests.data.test_sources import SOURCES, confined, pytestmark  # noqa: F401 (read by pytest)
 
 DOMAIN = Domain({"a": 3, "b": Integers(0, 2, outside="other")})
@@ -37,7 +37,7 @@ READ_HERE = [name for name in SOURCES if name not in ("parquet, folder", "duckdb
 def counted(source: object, k: int, *, table: str | None = None) -> np.ndarray:
     typed = isinstance(source, pa.RecordBatchReader)
     data = from_table(DOMAIN, source, id="who", max_rows_per_id=k, table=table, declared_types=typed)
-    assert isinstance(data, Records)
+    assert isinstance(data, TableData)
     assert data.max_rows_per_id == k
     return dataclasses.replace(data, _key=KEY).marginal(NAMES)
 

@@ -34,7 +34,7 @@ from hdmm.data.engines import IbisTable
 from hdmm.data.engines.engine import Engine
 from hdmm.data.engines.persons import PeoplePart
 from hdmm.data.engines.postgres import Postgres, key_setting
-from hdmm.data.records import Records
+from hdmm.data.records import TableData
 from hdmm.publication.publish import publish
 from hdmm.publication.spec.origin import open_data
 from tests.data.awkward import COLUMNS_OF_TWO, TWO, awkward_table, check_awkward, check_people
@@ -185,7 +185,7 @@ def check_counts(domain: Domain, data: Any, rows: dict[str, list[object]]) -> No
 def test_the_database_counts_as_values_do(backend: Any, rows: dict[str, list[object]]) -> None:
     data = from_table(COUNTED, backend.table("odd"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Records, "_batches", None)  # no rows are fetched
+        patch.setattr(TableData, "_batches", None)  # no rows are fetched
         check_counts(COUNTED, data, rows)
 
 
@@ -258,7 +258,7 @@ def test_choices_are_fair_and_the_key_is_in_no_log(backend: Any, url: str) -> No
         assert np.all(np.abs(counts - n / 4) < 6 * np.sqrt(n * 3 / 16))
     assert first.tolist() != second.tolist()
     np.testing.assert_array_equal(data[0].marginal(["a"]), first)
-    assert isinstance(data[0], Records)
+    assert isinstance(data[0], TableData)
     name = key_setting(data[0]._key)
     (key,) = backend.con.execute("SELECT current_setting(%s)", [name]).fetchone()
     assert len(key) == 72

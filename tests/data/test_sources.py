@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from hdmm import Bins, DataError, Domain, Integers, Labels, from_table
-from hdmm.data.records import Records
+from hdmm.data.records import TableData
 from hdmm.data.sources import table_files as files
 
 # Ibis 12 calls what DuckDB 2 and pandas 3 will drop.
@@ -136,12 +136,12 @@ SOURCES: dict[str, Callable[[pd.DataFrame, Path], object]] = {
 }
 
 
-def declared(source: object, domain: Domain = DOMAIN, **options: Any) -> Records:
+def declared(source: object, domain: Domain = DOMAIN, **options: Any) -> TableData:
     table = "people" if isinstance(source, Path) and source.suffix == ".duckdb" else None
     if isinstance(source, pa.RecordBatchReader):
         options = {"declared_types": True, **options}
     data = from_table(domain, source, table=table, **options)
-    assert isinstance(data, Records)
+    assert isinstance(data, TableData)
     return data
 
 
@@ -192,7 +192,7 @@ def test_a_total_needs_some_column() -> None:
 def test_databases_count_in_the_database(tmp_path: Path) -> None:
     data = declared(SOURCES["ibis, duckdb"](frame(), tmp_path))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Records, "_batches", None)  # no rows are fetched
+        patch.setattr(TableData, "_batches", None)  # no rows are fetched
         assert data.marginal(["race", "income", "age"]).sum() == expected(frame()).sum()
     many = [[a] for a in DOMAIN.names] * 20
     assert [found.sum() for found in data.marginals(many)] == [expected(frame()).sum()] * len(many)

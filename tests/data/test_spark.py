@@ -24,7 +24,7 @@ from hdmm import DataError, Domain, from_table
 from hdmm.data.engines import IbisTable
 from hdmm.data.engines.persons import PeoplePart
 from hdmm.data.engines.spark import Spark
-from hdmm.data.records import Records
+from hdmm.data.records import TableData
 from tests.data.awkward import COLUMNS_OF_TWO, TWO, awkward_table, check_awkward, check_people
 from tests.data.hostile import TEXTS, check_neighbours
 from tests.data.test_hostile import AROUND, check_lengths
@@ -106,7 +106,7 @@ def test_choices_are_fair_and_the_key_is_in_no_plan(spark: Any, capfd: pytest.Ca
     assert counts.sum() == n
     assert np.all(np.abs(counts - n / 4) < 6 * np.sqrt(n * 3 / 16))
     np.testing.assert_array_equal(data.marginal(["a"]), counts)
-    assert isinstance(data, Records)
+    assert isinstance(data, TableData)
     source, asked = data.origin.source, data._asked([0])  # pyright: ignore[reportPrivateUsage]
     assert isinstance(source, IbisTable)
     assert isinstance(source.engine, Spark)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from hdmm import DataError, Domain, Integers, Ledger, PureDP, Workload, from_table, optimize
 from hdmm.data.counting import SparseCounts
-from hdmm.data.records import Records
+from hdmm.data.records import TableData
 from tests.data.test_sources import pytestmark  # noqa: F401 (read by pytest)
 from tests.engines.test_engines import here
 from tests.support.chance import near
@@ -50,9 +50,9 @@ def source(kind: str, folder: Path) -> Any:
 def test_sparse_counts_are_those_of_the_marginal(tmp_path: Path, kind: str, owned: dict[str, Any]) -> None:
     names, key = ("place", "sex", "age"), bytes(32)
 
-    def data() -> Records:
+    def data() -> TableData:
         found = from_table(DOMAIN, source(kind, tmp_path), rows_bound=6, declared_types=kind == "reader", **owned)
-        assert isinstance(found, Records)
+        assert isinstance(found, TableData)
         return replace(found, _key=key)  # which decides the rows of a person that are kept
 
     found, expected = data().sparse(names), data().marginal(names).reshape(-1)

@@ -19,10 +19,11 @@ import pytest
 
 import hdmm
 from hdmm import Bins, DataError, Domain, HdmmError, Labels, PureDP, SpecError, Workload, WorkloadError, from_table
-from hdmm.data.inspect import look
+from hdmm.data.inspect import inspect_rows
 from hdmm.data.records import filter_facts
 from hdmm.privacy.rows_of import RowsOf
 from hdmm.publication.preflight import purpose_of
+from hdmm.publication.publish import rewrite_report
 from hdmm.sql.row_filter import row_filter
 from tests.data.hostile import TEXTS
 from tests.data.test_sources import SOURCES, duckdb_file
@@ -241,6 +242,22 @@ def test_releases_of_two_months_are_not_combined() -> None:
 
 def test_a_look_at_the_data_tells_rows_that_the_filter_leaves_out() -> None:
     table = pa.table({"a": [0, 1, 5], "x": ["u", "v", "u"]})
-    found = look(from_table(Domain({"a": 2}), table, where={"x": "u"}, declared_types=True))
+    found = inspect_rows(from_table(Domain({"a": 2}), table, where={"x": "u"}, declared_types=True))
     assert found.counted == 1
     assert [(each.attribute, each.outside) for each in found.attributes] == [("a", 1), ("where x", 1)]
+
+
+@pytest.mark.parametrize("changed", ["the filter", "a variable"])
+def test_a_release_of_other_rows_is_not_published(changed: str, tmp_path: Path) -> None:
+    """What a report or --resume says of the rows is what was measured, though the specification changed since."""
+    people().to_csv(tmp_path / "people.csv", index=False)
+    path = tmp_path / "people.toml"
+    path.write_text((SPEC % "month = '2026-01'").replace('"People"', '"People in ${MONTH}"'))
+    spec = hdmm.load_spec(path, variables={"MONTH": "January"})
+    hdmm.publish(spec, planned(spec))
+    rewrite_report(spec)
+    if changed == "the filter":
+        path.write_text(path.read_text().replace("2026-01", "2026-02"))
+    other = hdmm.load_spec(path, variables={"MONTH": "January" if changed == "the filter" else "February"})
+    with pytest.raises(hdmm.FileError, match="was released of other rows than"):
+        rewrite_report(other)

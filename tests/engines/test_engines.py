@@ -225,7 +225,7 @@ def test_exact_answers_are_on_disk_encrypted_only_and_not_for_long(plan: Plan, t
     raw = b"".join(left.values())
     numbers = np.frombuffer(raw[: len(raw) // 8 * 8], "<i8")
     assert (np.abs(numbers) > 2**40).mean() > 0.9  # ciphertext: plain answers are below 2⁴⁰
-    assert np.bincount(np.frombuffer(raw, np.uint8), minlength=256).min() > 0
+    assert len(set(raw)) > 250  # of 4,032 random bytes, all 256 values but for a chance of 4 in 100,000
     assert written(engine) == {}
 
 

@@ -25,7 +25,7 @@ import pytest
 
 import hdmm
 from hdmm.apps.cli import app, run
-from hdmm.data.inspect import look as look_at
+from hdmm.data.inspect import inspect_rows
 from hdmm.publication import publish as publication_folder
 from tests.support.pages import ROOT, Block, Play, blocks_of, commands, hurried, made_up, whole_specification
 from tests.support.spec_cases import without_search
@@ -169,7 +169,7 @@ def tables_of_the_tutorial() -> None:
 def all_adults() -> None:
     assert len(Path("adult.csv").read_text().splitlines()) == 401
     assert {path.stem for path in Path("out/tables").glob("*.csv")} >= {"education", "high", "ages", "hours"}
-    look = look_at(hdmm.from_table(hdmm.load_spec("adult.toml").domain, "adult.csv"))
+    look = inspect_rows(hdmm.from_table(hdmm.load_spec("adult.toml").domain, "adult.csv"))
     assert (look.counted, look.rows) == (400, 400)
 
 

@@ -1,13 +1,14 @@
 """Words that a user reads: habits that make plain English harder to read are found and named.
 
-User-visible text is the pages, the messages in the source (texts, but no docstrings) and the templates of the report
-and the studio.
+These are the pages, the messages in the source, its docstrings and comments, and the templates of the report and the
+studio.
 """
 
 from __future__ import annotations
 
 import ast
 import re
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,14 +40,19 @@ def _prose(page: Path) -> str:
 
 
 def _texts(source: Path) -> Iterator[str]:
-    """The literal texts of a file that have spaces, as those that a user reads; no docstrings."""
-    tree = ast.parse(source.read_text(encoding="utf-8"))
-    quiet = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
+    """The literal texts of a file, its docstrings among them."""
+    for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
         if isinstance(node, ast.JoinedStr):
             yield "".join(part.value if isinstance(part, ast.Constant) else "…" for part in node.values)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in quiet:
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value
+
+
+def _comments(source: Path) -> Iterator[str]:
+    with tokenize.open(source) as lines:
+        yield from (
+            token.string for token in tokenize.generate_tokens(lines.readline) if token.type == tokenize.COMMENT
+        )
 
 
 def found(text: str) -> list[str]:
@@ -64,8 +70,8 @@ def test_pages_are_in_plain_english(page: Path) -> None:
     assert found(_prose(page)) == []
 
 
-def test_messages_are_in_plain_english() -> None:
-    texts = ((source, text) for source in SOURCES for text in _texts(source) if " " in text)
+def test_messages_docstrings_and_comments_are_in_plain_english() -> None:
+    texts = ((source, text) for source in SOURCES for text in (*_texts(source), *_comments(source)) if " " in text)
     assert [f"{source.relative_to(ROOT)}: {fault}" for source, text in texts for fault in found(text)] == []
 
 

@@ -55,7 +55,7 @@ from hdmm import (
 from hdmm.base.durable import make_parents, swapped
 from hdmm.base.exceptions import FileError
 from hdmm.describe.predicates import Union
-from hdmm.io import Held, StrictRecord, decode, encode, load_folder, load_record, save_folder, save_record
+from hdmm.io import Stored, StrictRecord, decode, encode, load_folder, load_record, save_folder, save_record
 from hdmm.io import folder as folder_module
 from hdmm.io.kinds import KINDS
 from hdmm.io.npy import read_array, write_array
@@ -103,8 +103,8 @@ SRC = Path(hdmm.__file__).parent
 
 
 class Pair(StrictRecord, frozen=True):
-    workload: Held[Workload]
-    strategy: Held[Strategy]
+    workload: Stored[Workload]
+    strategy: Stored[Strategy]
 
 
 def saved(folder: Path, strategy: Strategy, workload: Workload) -> Path:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from fractions import Fraction
 from pathlib import Path
@@ -37,12 +36,13 @@ from hdmm import (
     from_array,
     from_table,
 )
-from hdmm.matrix import Eye, Kron, Matrix, Scaled, to_dense
+from hdmm.matrix import Eye, Matrix, Scaled, to_dense
 from hdmm.measure.prepare import prepare
 from hdmm.privacy.guarantee import Privacy
 from hdmm.publication.spec.read import read_spec
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.lattice import on_parts
+from tests.support.neighbours import assert_no_more_than_asked
 from tests.support.spec_cases import planned
 
 WAGES = Domain({"sex": ["M", "F"], "age": 3}, amounts={"wage": Amount(-3, 9, step=3), "cost": Amount(0, 2)})
@@ -103,42 +103,7 @@ def test_no_row_adds_more_than_the_noise_hides(text: str, noise: Privacy, unit: 
     """Every row that there can be, and every one in the place of another: the loss is at most what was asked for."""
     plan = hdmm.optimize(Workload.sql(WAGES, text), noise=noise.noise, restarts=1, seed=1)
     prepared = prepare(plan.strategy, noise, unit=unit, rows_bound=1000)
-    order = noise.noise.order
-    rows = list(itertools.product(*(range(attribute.codes) for attribute in WAGES.attributes)))
-    seen = np.stack([np.concatenate(_loss_units(prepared, row, order)) for row in rows])
-    if unit.neighbours == "replace":
-        losses = [np.abs(a - b).__pow__(order).sum() for a, b in itertools.combinations(seen, 2)]
-    else:
-        losses = (np.abs(seen) ** order).sum(axis=1) * (unit.rows if order == 1 else unit.rows**2)
-    asked = float(noise.epsilon) if isinstance(noise, PureDP) else 2 * float(noise.rho)
-    assert max(losses) <= asked * (1 + 1e-9)
-    signed = any((to_dense(A) < 0).any() for block in prepared.strategy.blocks for _, A in block.factors)
-    assert signed or max(losses) >= asked * (1 - 1e-9) or unit.neighbours == "replace"
-
-
-def _loss_units(prepared: hdmm.measure.prepare.Prepared, row: tuple[int, ...], order: int) -> list[np.ndarray]:
-    """What one row adds to the answers of each block, in units of the noise (s for Laplace, σ for Gauss)."""
-    found = list[np.ndarray]()
-    for block, scale in zip(on_parts(prepared.strategy), prepared.scales, strict=True):
-        axes = [i for on, _ in block.factors for i in on]
-        cells = [_parts(WAGES.attributes[i].values, row[i]) for i in axes]
-        x = np.ones(1) if not cells else np.ravel(_outer(cells))
-        A = to_dense(Kron(tuple(A for _, A in block.factors))) if block.factors else np.ones((1, 1))
-        found.append(A @ x / float(scale) ** (1 / order))
-    return found
-
-
-def _parts(values: hdmm.describe.values.Values, code: int) -> np.ndarray:
-    if isinstance(values, Amount):
-        return np.array([values.parts(np.array([code]), cell)[0] for cell in range(values.size)], float)
-    return np.eye(values.size)[code]
-
-
-def _outer(cells: list[np.ndarray]) -> np.ndarray:
-    found = np.ones(())
-    for each in cells:
-        found = np.multiply.outer(found, each)
-    return found
+    assert_no_more_than_asked(prepared)
 
 
 def test_a_count_and_a_sum_share_the_noise() -> None:

@@ -19,7 +19,7 @@ import pytest
 import hdmm
 from hdmm import Bins, Domain, Identity, Ledger, Prefix, PureDP, Table, Workload
 from hdmm.answers.margins import Reliability
-from hdmm.base.notebook import MOST_SHOWN, Card, Shown, html
+from hdmm.base.notebook import MOST_SHOWN, Card, NotebookValue, html
 from hdmm.base.steps import NotebookLine, in_notebook, shown_steps
 from hdmm.describe.table_column import named_columns
 from hdmm.publication.files import write_csv, write_parquet
@@ -98,7 +98,7 @@ def test_the_card_of_a_ledger_says_what_is_left(tmp_path: Path) -> None:
 
 def test_every_value_of_a_notebook_has_a_card() -> None:
     names = ["Domain", "Workload", "Plan", "Release", "Answers", "Table", "Data", "Ledger"]
-    assert all(issubclass(getattr(hdmm, name), Shown) for name in names)
+    assert all(issubclass(getattr(hdmm, name), NotebookValue) for name in names)
 
 
 def test_answers_without_variances_have_a_card() -> None:

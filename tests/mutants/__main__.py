@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import groupby
 from math import log10
 from pathlib import Path
 from queue import SimpleQueue
@@ -130,10 +131,13 @@ def survived(chosen: Collection[Case], jobs: int, log: Path | None) -> set[str]:
             return case.mutant.name, tried.passed
 
         try:
-            units = dict.fromkeys(tests for case in chosen for tests in case.tests)
-            everything = dict(zip(units, pool.map(recorded, units), strict=True))
-            running = [pool.submit(trial, case) for case in chosen]
-            return {name for name, passed in (done.result() for done in as_completed(running)) if passed}
+            found, everything = set[str](), dict[str, dict[str, Known]]()
+            for tests, group in groupby(chosen, key=lambda case: case.tests):  # a log that is cut off has whole files
+                units = [unit for unit in tests if unit not in everything]
+                everything |= zip(units, pool.map(recorded, units), strict=True)
+                running = [pool.submit(trial, case) for case in group]
+                found |= {name for name, passed in (done.result() for done in as_completed(running)) if passed}
+            return found
         finally:
             pool.shutdown(wait=False, cancel_futures=True)  # after Ctrl-C no further one is begun
             for _ in range(jobs):

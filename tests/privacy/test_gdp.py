@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
 import mpmath
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.integrate import quad
+from scipy.special import ndtr
+from scipy.stats import norm
 
 from hdmm import ZCDP, ApproxDP
 from hdmm.base.rounding import fraction, rounding
 from hdmm.privacy import gdp
 from hdmm.privacy.conversion import epsilon_up, rho_down
-from hdmm.privacy.gdp import delta_of, gaussian_epsilon_up, is_private, mu_down
+from hdmm.privacy.gdp import delta_of, gaussian_epsilon_up, is_private, mu_down, root
 from tests.support.effort import examples
 
 CASES = [
@@ -55,6 +59,38 @@ def test_epsilon_is_the_least_but_for_a_little(epsilon: Fraction, least: Fractio
         m = fraction(rounding("up", 2000).sqrt(gdp.number(2 * rho, rounding("up", 2000))))
         assert found == 0 or delta(found - epsilon_up(rho, least) * LITTLE, m) > exact(least)
         assert delta(found, m) <= exact(least)
+
+
+@pytest.mark.parametrize(("sigma", "moved"), [("1/2", 1), ("3/2", 1), ("4", 3), ("40", 7), (64, 64), (64, 200)])
+def test_rounded_noise_has_no_larger_delta_than_is_stated(sigma: str | int, moved: int) -> None:
+    """Added up over all numbers: Σ max(0, P(N = k) − e^ε·P(N = k − moved))."""
+    s = mpmath.mpf(Fraction(sigma).numerator) / Fraction(sigma).denominator
+    with mpmath.workprec(120):
+        reach = int(12 * s) + moved + 1
+        p = {k: mpmath.ncdf((k + 0.5) / s) - mpmath.ncdf((k - 0.5) / s) for k in range(-reach - moved, reach + 1)}
+        mu = Fraction(moved) / Fraction(sigma)
+        stated = [delta(Fraction(e), mu) for e in ("0", "1/10", "1", "3")]
+        found = [
+            mpmath.fsum(max(0, p[k] - mpmath.exp(mpmath.mpf(e)) * p[k - moved]) for k in range(-reach, reach + 1))
+            for e in (0, mpmath.mpf(1) / 10, 1, 3)
+        ]
+        assert all(low <= high + mpmath.mpf(10) ** -30 for low, high in zip(found, stated, strict=True))
+        assert s < 40 or found[0] > stated[0] * (1 - mpmath.mpf(10) ** -3)
+
+
+def test_two_answers_at_once_have_the_delta_of_their_squares_added() -> None:
+    """The losses of two Gaussian answers, moved by 1 and 2, integrated over one and the other: μ² = 1/σ² + 4/τ²."""
+    sigma, tau, epsilon = 3.0, 5.0, 0.4
+
+    def delta_given(x: float) -> float:  # of the second answer, once the first has spent its loss
+        spent = x / sigma**2 - 1 / (2 * sigma**2)
+        m, e = 2 / tau, epsilon - spent
+        return ndtr(m / 2 - e / m) - math.exp(e) * ndtr(-m / 2 - e / m)
+
+    density = norm(1, sigma).pdf
+    found, _ = quad(lambda x: density(x) * delta_given(x), -60, 60, epsabs=1e-13, limit=500)
+    mu = root(Fraction(1, 9) + Fraction(4, 25), "up", 256)
+    assert found == pytest.approx(float(delta(Fraction(2, 5), mu)), abs=1e-11)
 
 
 def test_figures_of_the_analytic_gaussian() -> None:

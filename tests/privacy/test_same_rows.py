@@ -136,7 +136,7 @@ def test_o7_files_are_known_by_their_own_path(tmp_path: Path, monkeypatch: pytes
         combine([released(jan), released(from_table(DOMAIN, other))])
     refused(released(jan), released(from_table(DOMAIN, "feb/people.parquet")), "source or table may differ")
     renamed = from_table(DOMAIN, "jan/people.parquet", columns={"sex": "gender"})
-    refused(released(jan), released(renamed), "their columns may differ")
+    refused(released(jan), released(renamed), "their columns or filter may differ")
 
 
 def test_o7_rows_of_persons_are_chosen_anew_for_each_data_object(tmp_path: Path) -> None:

@@ -117,6 +117,13 @@ def test_the_example_says_the_same_twice() -> None:
     assert "has 84.8 (82.1 to 87.2) for sex M: the true number lies between 82.1 and 87.2." in text
 
 
+@pytest.mark.parametrize(("estimates", "shown"), [([48.0, 73.0], "± 3"), ([48.5, 73.0], "± 2.5")])
+def test_the_typical_margin_of_whole_numbers_is_whole(estimates: list[float], shown: str) -> None:
+    """As of medians, which were listed with ± 7.0 beside ± 7 in their own table."""
+    made = table(ages(2), estimates, 1.25)
+    assert shown in [words(cell) for cell in parsed(render(report(made))).findall(".//table[@class='summary']//td")]
+
+
 def test_decimals_are_exact() -> None:
     assert f"{decimal(1e22, -3):f}" == "1" + "0" * 22
     assert decimal(0.5, 0) == 0

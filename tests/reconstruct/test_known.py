@@ -37,7 +37,7 @@ from hdmm.measure.measure import measure
 from hdmm.measure.release import Release, load_release, noise_weight
 from hdmm.privacy.guarantee import Privacy
 from hdmm.reconstruct.known import known_counts
-from hdmm.strategy.informed import Informed
+from hdmm.strategy.informed import WithExactBlocks
 from hdmm.strategy.lattice import resolution
 from tests.support.chance import fewest
 from tests.support.families import FAMILIES, asks, dense_blocks
@@ -165,7 +165,7 @@ def test_many_attributes_with_a_known_marginal() -> None:
     w = Workload.marginals(domain, k=[1, 2])
     strategy = Strategy(domain, tuple(replace(b) for b in Strategy.direct(w).blocks))
     strategy = replace(strategy, known=by(domain, (0, 1), (2,)))
-    assert isinstance(strategy.form, Informed)
+    assert isinstance(strategy.form, WithExactBlocks)
     assert not strategy.form.conditions
     plain = replace(strategy, known=()).total_variance(w)
     assert 0 < strategy.total_variance(w) < plain
@@ -176,7 +176,7 @@ def test_forms_are_chosen_by_what_diagonalises() -> None:
     for name, conditioned in (("marginals", False), ("product", False), ("no closed form", True)):
         strategy = FAMILIES[name]
         form = replace(strategy, known=by(strategy.domain, ())).form
-        assert isinstance(form, Informed)
+        assert isinstance(form, WithExactBlocks)
         assert bool(form.conditions) == conditioned, name
 
 

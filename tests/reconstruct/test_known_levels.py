@@ -40,7 +40,7 @@ from hdmm.measure.release import Release
 from hdmm.privacy.guarantee import Privacy
 from hdmm.reconstruct.known import known_counts, known_products
 from hdmm.strategy.blocks import Block
-from hdmm.strategy.informed import Informed
+from hdmm.strategy.informed import WithExactBlocks
 from tests.reconstruct import test_known
 from tests.reconstruct.test_known import HALF, INFERRED
 from tests.support.chance import fewest
@@ -119,7 +119,7 @@ def test_known_groups_of_any_sizes(data: st.DataObject, privacy: Privacy, seed: 
     cases = [[("coarse",)], [("fine", "sex")], [("coarse",), ("fine", "other")], [("coarse", "sex"), ("place",)]]
     public = [table(domain, counts, *names) for names in data.draw(st.sampled_from(cases))]
     form = release.informed(public).form
-    assert isinstance(form, Informed)
+    assert isinstance(form, WithExactBlocks)
     assert not form.conditions
     check(release, public, asks(strategy))
 
@@ -129,7 +129,7 @@ def test_forms_are_chosen_by_what_diagonalises() -> None:
         domain = with_levels(FAMILIES[name].domain)
         public = known_products([Known(domain, ["x coarse"], [40, 50])])
         form = replace(FAMILIES[name], domain=domain, known=public).form
-        assert isinstance(form, Informed)
+        assert isinstance(form, WithExactBlocks)
         assert bool(form.conditions) == conditioned, name
 
 
@@ -202,7 +202,7 @@ def test_of_equal_groups_one_is_kept() -> None:
     bases = [PIdentity([[1.0, 2.0, 3.0]]) for _ in range(2)]
     blocks = (Block(0.5, [(0, bases[0]), (1, Eye(2))]), Block(0.5, [(0, bases[1])]))
     form = Strategy(domain, blocks, known=known_products(public[:1])).form
-    assert isinstance(form, Informed)
+    assert isinstance(form, WithExactBlocks)
     assert not form.conditions
 
 

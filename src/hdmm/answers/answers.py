@@ -18,9 +18,8 @@ from hdmm.answers.combinations import LinearEstimates, Ratios, sum_covariances, 
 from hdmm.answers.margins import holding, interval
 from hdmm.answers.table import BinBounds, Table, named_table, stacked_tables
 from hdmm.base.exceptions import StrategyError, WorkloadError
-from hdmm.base.notebook import Card, Shown
+from hdmm.base.notebook import Card, NotebookValue
 from hdmm.base.numbers import LEVEL
-from hdmm.describe.numeric import Bins
 from hdmm.describe.predicates import Amounts, PredicateSet, Shuffled, Union, Vectors, Weighted
 from hdmm.describe.product import Product
 from hdmm.describe.table_column import TableColumn
@@ -49,7 +48,7 @@ _NOTHING = 1e-3  # of a row: what rounding leaves, unless there are 10¹² of th
 
 @final
 @dataclass(frozen=True, eq=False)
-class Answers(Shown):
+class Answers(NotebookValue):
     """The answers of a release to a workload.
 
     `values` and `stddev` are for the rows of `workload.matrix`, in query order, so they carry the weights of its
@@ -335,9 +334,8 @@ class Answers(Shown):
 
 
 def _unbounded(product: Product) -> BinBounds | None:
-    """That sums are of values of which only the bin is known, so that their intervals are of the noise alone."""
-    attributes = product.domain.attributes
-    if not any(isinstance(p, Amounts) and isinstance(attributes[i].values, Bins) for i, p in product.factors):
+    """That sums are of values that are known by their bins only, so that their intervals are of the noise alone."""
+    if not product.binned_sums:
         return None
     ends = np.full(product.queries, np.inf)
     return BinBounds(-ends, ends)

@@ -28,7 +28,7 @@ Chart: TypeAlias = "alt.LayerChart | alt.VConcatChart"
 
 _MOST_BARS = 60
 _MOST_POINTS = 1000  # of one curve
-_MOST_SERIES = 10  # that colours tell apart
+_MOST_SERIES = 10  # that colours distinguish
 _LEAST_STEPS = 12  # of a curve; fewer are bars
 _MOST_GROUPED = 4  # bars side by side
 _WITH_BINS = "The wider intervals also cover where in their bins values lie; unbounded ones are not drawn."
@@ -72,7 +72,7 @@ def errors_chart(
 ) -> alt.LayerChart:
     """Errors, given by name at one privacy, as they are at a quarter of its ε or ρ up to four times, on log axes.
 
-    Targets are errors that the curve of the same name shall not exceed.
+    Targets are errors that the curve of the same name must not exceed.
     """
     check_altair()
     errors = {name: error for name, error in errors.items() if 0 < error < math.inf}  # what a log axis can show

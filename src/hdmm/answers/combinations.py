@@ -18,12 +18,11 @@ import scipy.sparse as sp
 
 from hdmm.answers.margins import half_width, interval
 from hdmm.base.numbers import LEVEL
+from hdmm.base.tolerances import NO_VARIANCE
 from hdmm.describe.workload import Workload
 from hdmm.matrix import Array
 from hdmm.privacy.guarantee import Noise
 from hdmm.strategy.form import Form
-
-_ROUNDED = 1e-12  # of the terms of a sum of covariances: less than this is what rounding leaves of 0
 
 
 def sum_variances(workload: Workload, form: Form, combine: sp.csr_array) -> Array:
@@ -61,7 +60,7 @@ def sum_covariances(workload: Workload, form: Form, combine: sp.csr_array, other
     terms = np.asarray(combine.data)[first] * np.asarray(other.data)[second] * found
     count = len(np.asarray(combine.indptr)) - 1
     total, size = (np.bincount(rows, weights=each, minlength=count) for each in (terms, np.abs(terms)))
-    return np.where(np.abs(total) > _ROUNDED * size, total, 0.0)  # a sum that is known has no variance
+    return np.where(np.abs(total) > NO_VARIANCE * size, total, 0.0)  # a sum that is known has no variance
 
 
 def uniform_answers(workload: Workload) -> Array:

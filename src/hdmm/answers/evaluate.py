@@ -12,13 +12,12 @@ from scipy.optimize import isotonic_regression
 from hdmm.answers.answers import Answers
 from hdmm.answers.combinations import sum_covariances
 from hdmm.answers.margins import half_width, holding, interval
+from hdmm.base.tolerances import SAME_COUNT
 from hdmm.describe.table_query import Aggregate, Linear, Quantiles, Quotient
 from hdmm.matrix import Array
 
 RowNumbers: TypeAlias = tuple[Array, Array, Array, Array]
 """Estimate, standard deviation, lower and upper."""
-
-_ROUNDING = 1e-9  # of a count, relative to the largest
 
 
 def evaluated(aggregates: Sequence[Aggregate], answers: Answers, level: float) -> RowNumbers:
@@ -66,7 +65,7 @@ def _quantiles(asked: Quantiles, answers: Answers, level: float) -> RowNumbers:
     with_total = sum_covariances(answers.workload, answers.form, asked.prefixes, asked.prefixes[ends])
     with_total = with_total.reshape(-1, cells)
     total, variance = centre[:, -1:], stddev[:, -1:] ** 2
-    slack = _ROUNDING * np.abs(centre).max(axis=1, keepdims=True, initial=1.0)
+    slack = SAME_COUNT * np.abs(centre).max(axis=1, keepdims=True, initial=1.0)
     order = np.argsort(asked.q, kind="stable")
     lower, upper = np.empty((len(order), len(centre))), np.empty((len(order), len(centre)))
     for i in order.tolist():
@@ -93,7 +92,7 @@ def _points(asked: Quantiles, prefixes: Array) -> Array:
     for g, row in enumerate(prefixes):
         rising = np.concatenate([[0.0], isotonic_regression(row).x])
         wanted = np.asarray(asked.q) * rising[-1]
-        at = np.minimum(np.searchsorted(rising[1:], wanted - _ROUNDING * abs(rising[-1])), len(asked.low) - 1)
+        at = np.minimum(np.searchsorted(rising[1:], wanted - SAME_COUNT * abs(rising[-1])), len(asked.low) - 1)
         inside = rising[at + 1] - rising[at]
         share = np.divide(wanted - rising[at], inside, out=np.zeros(len(at)), where=inside > 0)
         found[:, g] = asked.low[at] + np.clip(share, 0, 1) * (asked.high[at] - asked.low[at])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, final
@@ -11,12 +12,14 @@ import numpy as np
 
 from hdmm.answers.answers import Answers
 from hdmm.answers.table import Framed
+from hdmm.base.exceptions import StrategyError
 from hdmm.base.lazy import Lazy
 from hdmm.base.mixing import fixed_uniforms
 from hdmm.base.notebook import Card
 from hdmm.describe.attribute import Attribute
 from hdmm.describe.domain import Domain
 from hdmm.describe.numeric import Bins, Integers
+from hdmm.describe.predicates import Identity
 from hdmm.describe.product import Attributes, Product
 from hdmm.describe.values import Labels, Values
 from hdmm.describe.workload import Workload
@@ -31,6 +34,8 @@ else:
     pa = Lazy("pyarrow")
 
 INSIDE = "Known only up to its range; the rows of a range are spread evenly over it."
+_AMOUNT = "sums do not say which row has which part of them"
+_UNMEASURED = "nothing was measured about it"
 _STREAM = 1 << 40  # of the places in bins
 
 
@@ -92,13 +97,22 @@ class SyntheticRows(Framed):
 
     @cached_property
     def closeness(self) -> tuple[Closeness, ...]:
-        """How far the rows are from the release, for every set of attributes that was measured together."""
+        """How far the rows are from the release, for every set of attributes that was measured together.
+
+        Of what was measured with amounts, which rows do not have, it is the table of the other attributes.
+        """
         found: dict[Attributes, list[Array]] = {}
+        beside: set[Attributes] = set()
         for block, y in zip(self.blocks, self.answers, strict=True):
             axes = [i for on, _ in block.factors for i in on]
+            listed = tuple(sorted(i for i in axes if not self.domain.attributes[i].values.divided))
+            if len(listed) < len(axes):
+                beside.add(listed)
+                continue
             seen = kron_slabs([A for _, A in block.factors], self._table_of(axes), np.float64)
-            if not any(self.domain.attributes[i].values.divided for i in axes):
-                found.setdefault(tuple(sorted(axes)), []).append(block.weight * (seen - y.ravel()))
+            found.setdefault(listed, []).append(block.weight * (seen - y.ravel()))
+        for axes in beside - found.keys():
+            found |= self._off(axes)
         names = self.domain.names
         each = (
             (axes, np.concatenate(z)) for axes, z in sorted(found.items(), key=lambda held: (len(held[0]), held[0]))
@@ -108,10 +122,29 @@ class SyntheticRows(Framed):
             for axes, z in each
         )
 
+    def _off(self, axes: Attributes) -> dict[Attributes, list[Array]]:
+        """The distances of a whole table from its estimates; none if these have no noise, or were not measured."""
+        with suppress(StrategyError):
+            table = Product(self.domain, tuple((i, Identity()) for i in axes))
+            found = self.answer(Workload(self.domain, (table,)))
+            noisy = np.isfinite(found.stddev) & (found.stddev > 0)
+            z = (found.counts - found.centre)[noisy] / found.stddev[noisy]
+            return {axes: [z]} if z.size else {}
+        return {}
+
     @cached_property
     def columns(self) -> tuple[RowColumn, ...]:
         """The columns and what they hold."""
         return tuple(_described(name, values) for name, values, _ in self._held())
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """The attributes that have no column, and why."""
+        return {
+            attribute.name: _AMOUNT if attribute.values.divided else _UNMEASURED
+            for i, attribute in enumerate(self.domain.attributes)
+            if attribute.values.divided or i not in self.measured
+        }
 
     def to_arrow(self) -> pa.Table:
         """The rows as an Arrow table: a column per attribute, and one per level of it. O(rows · columns)."""

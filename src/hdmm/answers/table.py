@@ -21,7 +21,7 @@ from hdmm.base.digits import RoundedRow, outward, rounded_row
 from hdmm.base.exceptions import ReportError, WorkloadError
 from hdmm.base.hints import did_you_mean, first_of
 from hdmm.base.lazy import Lazy, require
-from hdmm.base.notebook import MOST_SHOWN, Card, Shown
+from hdmm.base.notebook import MOST_SHOWN, Card, NotebookValue
 from hdmm.describe.table_column import TableColumn, named_columns
 from hdmm.matrix import Array
 from hdmm.privacy.guarantee import Privacy
@@ -63,7 +63,7 @@ class Forecast:
     bound: float | None = None
     privacy: Privacy | None = None  # at which these are the errors
     assumed: float | None = None
-    answered: bool = True  # whether the measurements tell what is asked for
+    answered: bool = True  # whether the measurements determine what is asked for
 
     def plot(self) -> Chart:
         """The errors against ε (or ρ), from a quarter of the forecast's to four times. Needs hdmm[plots]."""
@@ -83,7 +83,7 @@ class Forecast:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class BinBounds:
-    """Intervals of rows that add up values of which only the bin is known: the margin of these is of the noise alone.
+    """Intervals of rows that add up values known by their bins only: the margin of these is of the noise alone.
 
     From `lower` to `upper`, the true number is covered wherever in their bins the values lie; this holds the interval
     of the noise, and is unbounded where the measurements do not distinguish the bins. Any other row has its own
@@ -115,7 +115,7 @@ class PrintedRow:
     share: PrintedRow | None
 
 
-class Framed(Shown):
+class Framed(NotebookValue):
     """What is an Arrow table, and a data frame of the libraries that read these."""
 
     __slots__ = ()

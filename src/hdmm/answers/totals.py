@@ -125,7 +125,7 @@ def with_totals(table: Table, query: TableQuery, totals: Totals, answers: Answer
     with suppress(HdmmError):  # nothing is lost: the table was paid for, and is published without them
         rows = _Rows.of(query, totals, answers)
         missing = [each for each in totals.wanted if each not in own]
-        # Sums may be of numbers below 0, of which there are no percentages.
+        # Sums may be of numbers below 0, which have no percentages.
         shares = rows.percentages(totals.tab, table) if query.counted else None
         return replace(table, totals=rows.chosen(missing, table), shares=shares)
     return table

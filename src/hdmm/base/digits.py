@@ -2,8 +2,8 @@
 
 A row is rounded by its own noise: to the decimal place of the second significant digit of its standard deviation; to
 whole numbers where that has two or three digits before the point, and coarser from 1,000 on. Ends of intervals are
-rounded outward. A margin is told where the interval reaches equally far to both sides, to the last digit that is shown;
-then the ends are the estimate minus and plus the margin, as they are shown. Elsewhere the ends say it alone.
+rounded outward. A margin is shown where the interval reaches equally far to both sides, to the last digit shown: then
+the ends are the estimate minus and plus the margin, as they are shown. Elsewhere the ends are shown alone.
 """
 
 from __future__ import annotations

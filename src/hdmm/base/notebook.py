@@ -57,7 +57,7 @@ _CARD = """\
 @final
 @dataclass(frozen=True, slots=True)
 class Card:
-    """What a notebook shows of a value: its title, its facts, and the first of its rows, of which there are `total`.
+    """What a notebook shows of a value: its title, its facts, and the first of its `total` rows.
 
     The first `texts` columns are text, and the others numbers.
     """
@@ -70,7 +70,7 @@ class Card:
     total: int = 0
 
 
-class Shown(ABC):
+class NotebookValue(ABC):
     """A value that a notebook shows as a card."""
 
     __slots__ = ()

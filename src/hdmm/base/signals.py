@@ -41,7 +41,7 @@ class Finishing:
         self._told = False
 
     def debit(self) -> None:
-        """From here on the budget is debited; whoever has already asked to stop is told so."""
+        """From here on the budget is debited; whoever has already asked to stop is warned."""
         self.debited = True
         self._tell()
 

@@ -11,6 +11,7 @@ from scipy.linalg import get_lapack_funcs
 
 from hdmm.base.exceptions import NotApplicableError, StrategyError
 from hdmm.base.lazy import Lazy
+from hdmm.base.tolerances import RIDGE
 from hdmm.baselines.hierarchies import height
 from hdmm.describe.domain import Domain
 from hdmm.describe.workload import Workload
@@ -40,7 +41,6 @@ _WALL = 1e9  # the loss of an infeasible point; V has trace 1, so that a start h
 _SOFT = (0.1, 0.01)  # successive μ of the smoothed |b|, relative to the root mean square of the column
 _SOFT_TOLERANCE = 1e-4
 _factored, _inverse = get_lapack_funcs(("potrf", "potri"), dtype=np.float64)
-_PROGRAM_RIDGE = 1e-10  # added to V's diagonal, relative to its mean, so that X has full rank
 _PRECISION = 1e-7  # bound on SCS's residuals; OPT_0 for Gaussian noise has the same error to 1e-6
 _SCS_STEPS = 50_000  # limit on the steps of SCS; no run has needed more than 2,000
 
@@ -186,7 +186,7 @@ def semidefinite_optimum(V: Array) -> Array:
     """
     n = len(V)
     mean = float(np.trace(V)) / n
-    root = np.linalg.cholesky(V / mean + _PROGRAM_RIDGE * np.eye(n))
+    root = np.linalg.cholesky(V / mean + RIDGE * np.eye(n))
     try:
         X: Any = cvxpy.Variable((n, n), symmetric=True)
     except ImportError:

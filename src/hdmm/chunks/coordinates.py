@@ -214,7 +214,7 @@ class _Estimating:
     def ways(self, key: ReleaseKey) -> list[Passage]:
         """The way back of every block."""
         blocks = range(len(self.layout.factors))
-        return [self.layout.back(block, self.folder, key, self.precision) for block in blocks]
+        return [self.layout.to_coordinates(block, self.folder, key, self.precision) for block in blocks]
 
 
 @final
@@ -245,14 +245,14 @@ def _take_measurements(job: tuple[str, int, int]) -> None:
     work: _Estimating = loan.work
     layout, path = work.layout, work.folder / f"measurements-{block}-{j}"
     y = read_chunk(path, work.digests[block][j], layout.answer_columns(block))
-    work.ways(loan.key)[block].take(j, y * (work.units[block] * layout.weight(block)), work.wanted)
+    work.ways(loan.key)[block].first_pass(j, y * (work.units[block] * layout.weight(block)), work.wanted)
 
 
 def _give_estimates(job: tuple[str, int]) -> None:
     name, k = job
     loan = lent(name)
     work: _Estimating = loan.work
-    parts = (way.give(k) if way.gives(k) else None for way in work.ways(loan.key))
+    parts = (way.second_pass(k) if way.gives(k) else None for way in work.ways(loan.key))
     found = work.layout.solved(k, parts).astype(work.precision, copy=False)
     write_signed(work.path(k), found, f"{work.source} {k}")
 

@@ -88,12 +88,12 @@ class ChunkLayout:
         """Every chunk of answers: its block, and its number."""
         return [(b, j) for b in range(len(self.factors)) for j in range(self.answer_slabs(b).slabs)]
 
-    def there(self, block: int, folder: Path, key: ReleaseKey) -> Passage:
+    def to_answers(self, block: int, folder: Path, key: ReleaseKey) -> Passage:
         """From exact counts to exact answers of a block."""
         outer, inner = self.factors[block][: self.outer], self.factors[block][self.outer :]
         return Passage(str(block), outer, inner, self.cell_rows, self.answer_slabs(block), "int64", folder, key)
 
-    def back(self, block: int, folder: Path, key: ReleaseKey, stored: TileNumbers) -> Passage:
+    def to_coordinates(self, block: int, folder: Path, key: ReleaseKey, stored: TileNumbers) -> Passage:
         """From answers to a block to its part of the coordinates, before it is weighed."""
         choices, measured = self.form.lam.choices[block], self.measured[block]
         analyses = tuple(
@@ -101,14 +101,16 @@ class ChunkLayout:
             for axis, k, held in zip(self.form.axes, choices.tolist(), measured, strict=True)
         )
         outer, inner = analyses[: self.outer], analyses[self.outer :]
-        return Passage(str(block), inner, outer, self.answer_slabs(block), self._back_slabs(block), stored, folder, key)
+        return Passage(
+            str(block), inner, outer, self.answer_slabs(block), self._coordinate_slabs(block), stored, folder, key
+        )
 
-    def _back_slabs(self, block: int) -> Slabs:
+    def _coordinate_slabs(self, block: int) -> Slabs:
         """The rows of the coordinates that a block has."""
         return Slabs(self.coordinates[: self.outer], self.rows, self.measured[block][: self.outer])
 
     def weight(self, block: int) -> float:
-        """ω² of a block, of which the heaviest has 1."""
+        """ω² of a block, relative to the heaviest one."""
         weights = [each.weight for each in self.form.blocks]
         return float((weights[block] / max(weights)) ** 2)
 
@@ -164,7 +166,7 @@ class ChunkLayout:
             height, slabs = self.answer_slabs(b).size, self.answer_slabs(b).slabs
             measured += width * height * self.answer_columns(b) + file * slabs
             measuring += 8 * height * max(rows, self.answer_columns(b)) + file * slabs * (slabs_in + 1)
-            back += itemsize * height * self._back_slabs(b).size + file * slabs * slabs_out
+            back += itemsize * height * self._coordinate_slabs(b).size + file * slabs * slabs_out
         estimates = itemsize * math.prod(self.coordinates) + file * slabs_out
         most = max(measuring, measured + max(back, estimates) + file * slabs_out)
         return most + most // 8  # for tasks at work, whose tiles are still there

@@ -26,7 +26,7 @@ from hdmm.noise import ReleaseKey
 from hdmm.strategy.slabs import kron_slabs
 
 TileNumbers: TypeAlias = Literal["int64", "float64", "float32"]
-"""The numbers of tiles. Integers are exact, and always of 8 bytes: a width that fits would tell how large they are."""
+"""The numbers of tiles. Integers are exact, and always of 8 bytes: a width that fits would show how large they are."""
 
 
 @final
@@ -98,7 +98,7 @@ class Passage:
     folder: Path
     key: ReleaseKey  # under which tiles are encrypted
 
-    def take(self, i: int, slab: Array, wanted: Container[int] | None = None) -> None:
+    def first_pass(self, i: int, slab: Array, wanted: Container[int] | None = None) -> None:
         """The first pass for slab i: all inner factors, then one tile per slab that comes out, if it is wanted."""
         if self._totalled:
             slab = slab.reshape(self._height(i, whole=True), -1).sum(axis=0, keepdims=True, dtype=self._dtype)
@@ -110,7 +110,7 @@ class Passage:
                 tile = wide[:, self.rows_out.slab(j)].astype(self.stored, copy=False).tobytes()
                 write_whole(self._tile(i, j), [self.key.hidden(tile, f"{self.name} {i} {j}")], lasting=False)
 
-    def give(self, j: int) -> Array:
+    def second_pass(self, j: int) -> Array:
         """The second pass: slab j of what comes out."""
         out = self.rows_out.slab(j)
         columns, slabs = out.stop - out.start, range(self.rows_in.slabs)

@@ -47,7 +47,7 @@ def from_array(
 
 
 def from_chunks(domain: Domain, counts: CountsBetween | object, *, rows_bound: int | None = None) -> Data:
-    """Data of which a function or a dask.array gives the counts, in chunks; for plans measured with an engine.
+    """Data whose counts a function or a dask.array gives, in chunks; for plans measured with an engine.
 
     `counts(start, stop)` gives one integer per cell from `start` to `stop`, in the row-major order of the domain. It
     runs on the engine's workers, and must give the same whenever it is called. A dask.array holds one integer per

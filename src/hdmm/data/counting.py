@@ -168,7 +168,7 @@ class SparseCounts:
 def counting_order(domain: Domain, wanted: Sequence[Axes]) -> list[int]:
     """The numbers of the marginals in an order in which many neighbours are counted together.
 
-    The three-way marginals of d attributes fall into fours {a, b, c, −(a + b + c) mod d}, all but a few of which have
+    The three-way marginals of d attributes fall into fours {a, b, c, −(a + b + c) mod d}, all but a few have
     four different attributes, so that one count of these serves four of them. The others stay as they come.
     """
     d = len(domain)
@@ -287,7 +287,7 @@ class _Indices:
             yield (self if parts is None else _Indices(self.domain, at)).index(axes), parts
 
     def index(self, axes: Axes) -> _Index:
-        """The index of every row among the cells of these attributes, none of which divides it."""
+        """The index of every row among the cells of these attributes, and none divides it."""
         half = (len(axes) + 1) // 2
         first, second = axes[:half], axes[half:]
         inner = cells(self.domain, second)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from hdmm.base.exceptions import DataError
 from hdmm.base.hints import brief
-from hdmm.base.notebook import Card, Shown
+from hdmm.base.notebook import Card, NotebookValue
 from hdmm.describe.domain import Domain
 from hdmm.privacy.rows_of import UNKNOWN, RowsOf
 
@@ -29,7 +29,7 @@ _LARGEST_COUNT = 2**62
 _MOST_DIMENSIONS = 64  # NumPy's
 
 
-class Data(Shown):
+class Data(NotebookValue):
     """Counts of a table over a domain.
 
     `check` looks at the schema alone, and `check_marginals` at sizes: both are called before a budget is debited.
@@ -40,7 +40,7 @@ class Data(Shown):
 
     domain: Domain
     rows_bound: int  # public: no cell of a marginal counts more, because larger counts are clipped to it
-    rows_of: RowsOf = UNKNOWN  # public: of which rows the counts are
+    rows_of: RowsOf = UNKNOWN  # public: which rows are counted
     max_rows_per_id: int | None  # how many rows of one person are counted; None if a row is a person
 
     @property
@@ -71,7 +71,7 @@ class Data(Shown):
 
     def marginal(self, attributes: Sequence[str]) -> Counts:
         """How many rows have each combination of these attributes' cells, in the order given; with amounts, how many
-        parts of rows, of which a row has one for each step of each amount.
+        parts of rows: a row has one for each step of each amount.
 
         >>> from hdmm import Domain, from_array
         >>> data = from_array(Domain({"sex": ["M", "F"], "age": 3}), [[5, 0, 1], [2, 2, 2]])

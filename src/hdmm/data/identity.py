@@ -48,7 +48,7 @@ else:
 
 PersonName: TypeAlias = "int | bytes | None"  # an int64 that names itself, other names, or nobody
 
-# What pandas, polars and Arrow take for a missing value unless they are told otherwise.
+# What pandas, polars and Arrow take for a missing value unless other options are given.
 MISSING_TEXTS = frozenset(
     [
         *("", "NA", "N/A", "n/a", "<NA>", "#NA", "#N/A", "#N/A N/A", "NULL", "null", "None"),

@@ -1,7 +1,7 @@
-"""What a declared domain misses in the data: NOT private, for the keeper of the data before a release.
+"""What a declared domain misses in the data: NOT private, for the owner of the data before a release.
 
 A release says nothing about rows outside the domain, because their number is as private as any other. So a label in
-another case, or text in another encoding, would spend a budget on pure noise; here the keeper can see that beforehand.
+another case, or text in another encoding, would spend a budget on pure noise; here the owner can see that beforehand.
 What is found is about real people: it is returned, and neither written nor logged. No release uses this file.
 """
 
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from hdmm.base.exceptions import DataError
 from hdmm.data.columns import AnyColumn, distinct, encode
 from hdmm.data.counts import LARGEST_ROWS_BOUND, Data, withholding
-from hdmm.data.records import Origin, Records
+from hdmm.data.records import TableData, TableSource
 from hdmm.data.sources.source import Batch
 from hdmm.describe.attribute import Attribute
 from hdmm.describe.entries import Label
@@ -25,7 +25,7 @@ from hdmm.describe.values import DROPPED, Labels, Outside
 
 @final
 @dataclass(frozen=True, slots=True)
-class Misses:
+class AttributeReport:
     """What one attribute misses: rows whose value is outside, rows without a value, and labels that no row has.
 
     `nearly` pairs labels that no row has with outside text that differs only in case or in surrounding spaces.
@@ -42,7 +42,7 @@ class Misses:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Look:
+class DomainReport:
     """What a table holds outside its domain. NOT private: never publish it.
 
     `dropped` rows are in no table, because an attribute drops them. `without_id` of the other rows have no id, and
@@ -53,7 +53,7 @@ class Look:
     dropped: int
     without_id: int
     beyond: int
-    attributes: tuple[Misses, ...]
+    attributes: tuple[AttributeReport, ...]
 
     @property
     def counted(self) -> int:
@@ -61,23 +61,23 @@ class Look:
         return self.rows - self.dropped - self.without_id - self.beyond
 
 
-def look(data: Data) -> Look:
+def inspect_rows(data: Data) -> DomainReport:
     """What the domain misses in all rows of the data. NOT private, and charged to no budget.
 
     >>> import pyarrow as pa
     >>> from hdmm import Domain, from_table
-    >>> found = look(from_table(Domain({"sex": ["m", "f"]}), pa.table({"sex": ["M", "f", None]})))
+    >>> found = inspect_rows(from_table(Domain({"sex": ["m", "f"]}), pa.table({"sex": ["M", "f", None]})))
     >>> found.counted, found.attributes[0].outside, found.attributes[0].unmatched, found.attributes[0].nearly
     (1, 2, ('m',), (('m', 'M'),))
     """
-    if not isinstance(data, Records):
+    if not isinstance(data, TableData):
         raise DataError("Only a table with one row per record can be examined. Examine counts of your own yourself.")
     data.check()
     with withholding():
-        return _looked(data, data.origin)
+        return _inspected(data, data.origin)
 
 
-def _looked(data: Records, origin: Origin) -> Look:
+def _inspected(data: TableData, origin: TableSource) -> DomainReport:
     views = [_View(part, origin.columns[part.name]) for a in origin.read.attributes for part in a.parts]
     names = list(dict.fromkeys([view.column for view in views] + ([origin.id] if origin.id is not None else [])))
     rows = dropped = without_id = 0
@@ -91,7 +91,7 @@ def _looked(data: Records, origin: Origin) -> Look:
     if origin.id is not None:
         counted = replace(data, rows_bound=LARGEST_ROWS_BOUND).marginal([])
         beyond = rows - dropped - without_id - int(counted)
-    return Look(rows, dropped, without_id, beyond, tuple(view.misses() for view in views))
+    return DomainReport(rows, dropped, without_id, beyond, tuple(view.report() for view in views))
 
 
 @final
@@ -118,7 +118,7 @@ class _View:
             self._look_for_labels(column, values)
         return codes != DROPPED
 
-    def misses(self) -> Misses:
+    def report(self) -> AttributeReport:
         """What the attribute misses in all rows seen."""
         values = self.part.values
         labels = values.values if isinstance(values, Labels) else ()
@@ -128,7 +128,9 @@ class _View:
             for label in unmatched
             if isinstance(label, str) and _folded(label) in self._strange
         )
-        return Misses(self.part.name, self.column, values.outside, self._outside, self._missing, unmatched, nearly)
+        return AttributeReport(
+            self.part.name, self.column, values.outside, self._outside, self._missing, unmatched, nearly
+        )
 
     def _look_for_labels(self, column: AnyColumn, values: Labels) -> None:
         wanted = {_folded(label) for label in values.values if isinstance(label, str)} - set(self._strange)

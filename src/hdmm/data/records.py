@@ -115,7 +115,7 @@ def from_table(
     mark, names = new_mark(), _column_names(domain, columns or {})
     filters, facts = _filters(where or {}, found), names | filter_facts(where or {})
     place = place_of(source, table) if isinstance(source, str | os.PathLike) else mark
-    data = Records(
+    data = TableData(
         domain=domain,
         rows_bound=checked_rows_bound(rows_bound),
         max_rows_per_id=kept,
@@ -139,7 +139,7 @@ def from_table(
 
 
 def filter_facts(where: Mapping[str, RowsWith]) -> dict[str, str]:
-    """What a filter says of which rows are counted, for `RowsOf`."""
+    """What a filter says about the rows that are counted, for `RowsOf`."""
     return {f"where {column}": repr(_wanted(column, given)) for column, given in where.items()}
 
 
@@ -172,7 +172,7 @@ def _as_days(column: str, values: Values, kind: Readable) -> Values:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Origin:
+class TableSource:
     """A source, what is read of it, the column of each attribute or part of a merged one, and the column of ids."""
 
     source: Source
@@ -183,7 +183,7 @@ class Origin:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Records(Data):
+class TableData(Data):
     """Rows of a source; nothing of them is kept between calls."""
 
     domain: Domain
@@ -200,9 +200,9 @@ class Records(Data):
     rows_of: RowsOf = field(default=UNKNOWN, repr=False)
 
     @property
-    def origin(self) -> Origin:
+    def origin(self) -> TableSource:
         """Where rows come from, for listing the files and for examining the data. No release asks for it."""
-        return Origin(self._source, self._read, self._columns, self._id)
+        return TableSource(self._source, self._read, self._columns, self._id)
 
     @property
     def id_column(self) -> str | None:
@@ -390,14 +390,14 @@ class Records(Data):
 
 def of_rows(data: Data, source: str | None, period: str | None) -> Data:
     """The same data, known to be of this source and period: digests of `RowsOf`. The source stays if it is None."""
-    if not isinstance(data, Records):
+    if not isinstance(data, TableData):
         return data
     return replace(data, rows_of=replace(data.rows_of, source=source or data.rows_of.source, period=period))
 
 
 def doubtful_types(data: Data) -> list[str]:
     """What the types of the columns suggest was not meant: values that are outside the domain. Reads no rows."""
-    if not isinstance(data, Records):
+    if not isinstance(data, TableData):
         return []
     columns, kinds = data.origin.columns, data.checked_columns()
     parts = [part for attribute in data.origin.read.attributes for part in attribute.parts]
@@ -406,11 +406,11 @@ def doubtful_types(data: Data) -> list[str]:
 
 def read_files(data: Data) -> tuple[Path, ...]:
     """The files that the data is read from; none if it is a frame, an array or a table on a server."""
-    return files_of(data.origin.source) if isinstance(data, Records) else ()
+    return files_of(data.origin.source) if isinstance(data, TableData) else ()
 
 
 @refuse_passes.register
-def _(data: Records, wanted: Sequence[Axes]) -> None:
+def _(data: TableData, wanted: Sequence[Axes]) -> None:
     """Refuse several passes over data that can be read once: the number of rows must not decide what fails (I8)."""
     if passes(data.domain, covered(data.domain, wanted)) > 1 and data.one_pass:
         raise DataError(

@@ -19,13 +19,15 @@ attribute, whichever of them the other rows made a reader choose:
   truth values and, as 1 and 0, in numbers and text; numbers are not found in columns of truth values, because the text
   "true" spells none; nor in bytes, which one field that is not UTF-8 makes of a column of text; nor in times, because
   pandas takes "01" for one as long as the other rows allow it.
+- A float is the one nearest to the number in the text, as polars, Arrow and pandas from 3.1 on read it. Where an older
+  pandas is loaded, floats of frames are refused: it reads some numbers of 16 digits and more as a float beside that.
 - Dates, times, timestamps and bytes are found in columns of their own type alone. In text they are not found
   (_none_equals); a date and its midnight are different labels; and labels of several such kinds are refused.
 - Ids are text, integers, decimals or UUIDs. Text that readers take for missing is nobody, and text that spells a number
   is that number. In text, times may be written in several ways, and so may truth values.
 
 Types that no reader chose but a person declared are accepted as those of a file or a database are, if from_table is
-told so. Parquet files and databases have declared types; of CSV files, hdmm reads nothing but text.
+given `declared_types`. Parquet files and databases have declared types; of CSV files, hdmm reads nothing but text.
 pandas also chooses columns of objects by the rows: for truth values among missing ones, and for a long file that it
 found to hold numbers in one piece and text in another.
 """
@@ -39,7 +41,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from hdmm.base.exceptions import DataError
-from hdmm.base.lazy import Lazy
+from hdmm.base.lazy import Lazy, loaded
 from hdmm.data.columns import is_number, is_text
 from hdmm.data.identity import MISSING_TEXTS
 from hdmm.data.sources.source import ColumnKind, Untyped, plain_types
@@ -49,10 +51,12 @@ from hdmm.describe.numeric import Bins, Integers
 from hdmm.describe.values import Labels, Values
 
 if TYPE_CHECKING:
+    import pandas as pd
     import pyarrow as pa
 else:
-    pa = Lazy("pyarrow")
+    pa, pd = Lazy("pyarrow"), Lazy("pandas")
 
+_PANDAS_READS_NEAREST = (3, 1)
 _FIRST_AMBIGUOUS = 2**53  # as a float it equals the integer after it
 _EXACT = "numbers and text"  # the family of ids that are compared by their exact value or their text
 _GIVE_THE_PATH = (
@@ -135,7 +139,7 @@ def _refuse_inferred(part: Attribute, column: str, kind: ColumnKind) -> None:
     text = has_text(values)
     times = any(
         isinstance(label, datetime | np.datetime64) for label in labels
-    )  # of which pandas makes text or objects
+    )  # which pandas converts to text or objects
     if isinstance(kind, Untyped) and (numbers or text or times):
         raise DataError(
             f"Column {column!r} of attribute {part.name!r} is of type {kind}, whose values may be of any type. "
@@ -174,6 +178,12 @@ def _refuse_inferred_numbers(part: Attribute, column: str, labels: Sequence[Labe
             f"Column {column!r} is of type {kind} and attribute {part.name!r} is not declared with the labels "
             f"[False, True]. Declare it so, or give numbers. {_GIVE_THE_PATH}"
         )
+    if pa.types.is_floating(kind) and _pandas_misreads():
+        raise DataError(
+            f"Column {column!r} is of type {kind}, and pandas {pd.__version__} reads some numbers of 16 and more "
+            "digits as floats beside them, but not once another field of the column is text. Use pandas 3.1 or later. "
+            f"{_GIVE_THE_PATH}"
+        )
     if pa.types.is_floating(kind) and _beyond_floats(part.values):
         raise DataError(
             f"Column {column!r} is of type {kind} and attribute {part.name!r} declares integers from 2**53 on, "
@@ -184,6 +194,11 @@ def _refuse_inferred_numbers(part: Attribute, column: str, labels: Sequence[Labe
             f"Column {column!r} is of type {kind}, in which attribute {part.name!r} finds none of its numbers. One "
             f"field that is not UTF-8 turns text into bytes, and one number turns times into text. {_GIVE_THE_PATH}"
         )
+
+
+def _pandas_misreads() -> bool:
+    """Whether frames may be of a pandas whose reader of CSV gives a float that is not the nearest one."""
+    return loaded("pandas") and tuple(map(int, pd.__version__.split(".")[:2])) < _PANDAS_READS_NEAREST
 
 
 def _holds_all(kind: pa.DataType, labels: Sequence[Label]) -> bool:

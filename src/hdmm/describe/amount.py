@@ -41,8 +41,8 @@ _LEAST = 1e-200  # a value 10¹⁰⁰ times as small is 0, also after it was div
 class Amount(Values):
     """Numbers from low to high, which are added up; the values of a column are clipped to these and rounded to steps.
 
-    A value is rounded as the float nearest to it is; halves are rounded up. What is no number, or not finite, is
-    missing: such a row counts in every table, but not in the sum of these values and not in their number.
+    A value is rounded as the float nearest to it is; halves are rounded up. What is not a number, or not finite,
+    is missing: such a row counts in every table, but not in the sum of these values and not in their number.
 
     >>> wage = Amount(0, 1000, step=10)
     >>> wage.encode([0, 14.9, 15, "990", 10**9, -5, None]), wage.labels

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from hdmm.base.exceptions import DomainError
 from hdmm.base.frozen import assign
 from hdmm.base.hints import did_you_mean
-from hdmm.base.notebook import Card, Shown
+from hdmm.base.notebook import Card, NotebookValue
 from hdmm.describe.amount import SUM_IT, Amount
 from hdmm.describe.attribute import Attribute, Merged, joined, kept_rows, naming
 from hdmm.describe.column import Column, columns
@@ -34,7 +34,7 @@ _DENSE_LIMIT = 2**31  # cells of a histogram: 16 GiB
 
 @final
 @dataclass(frozen=True, slots=True, init=False, repr=False)
-class Domain(Shown):
+class Domain(NotebookValue):
     """The cross product of the declared attributes; cells are numbered in row-major order.
 
     >>> from hdmm import Bins
@@ -125,7 +125,7 @@ class Domain(Shown):
         """
         chosen = _listed(names, purpose)
         _refuse_repeats(chosen, f"among the attributes {purpose}", "Name each attribute once.")
-        _refuse_amounts([self[name] for name in chosen if name in self.names], purpose)
+        _refuse_amounts([self[name] for name in chosen if name in self.names], "listed by its values")
         own = {a.name: Column(a.name, i, a.values) for i, a in enumerate(self.attributes)}
         known = columns(self.attributes) | own
         for name in chosen:

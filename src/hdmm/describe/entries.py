@@ -91,7 +91,7 @@ def as_element(label: Label, dtype: np.dtype[Any]) -> int | float | None:
 def too_long(value: object) -> bool:
     """Whether a value is text of more than LONGEST_TEXT bytes in UTF-8, or more bytes: it is outside, and names nobody.
 
-    Bytes are what every engine tells of a text without reading it, and without any memory for it.
+    Every engine knows the bytes of a text without reading it, and without any memory for it.
 
     >>> too_long("x" * 4096), too_long("é" * 2049), too_long(10**5000)
     (False, True, False)

@@ -12,7 +12,8 @@ import numpy as np
 
 from hdmm.base.exceptions import WorkloadError
 from hdmm.describe.domain import Domain
-from hdmm.describe.predicates import PredicateSet, Total
+from hdmm.describe.numeric import Bins
+from hdmm.describe.predicates import Amounts, PredicateSet, Total
 from hdmm.matrix import Array, Kron, Matrix, Ones, Permuted, Scaled, gram
 
 Attributes: TypeAlias = tuple[int, ...]
@@ -63,6 +64,13 @@ class Product:
     def axes(self) -> Attributes:
         """The attributes that are not totalled, ascending."""
         return tuple(sorted([i for i, _ in self.factors] + [i for axes, _ in self.joint for i in axes]))
+
+    @property
+    def binned_sums(self) -> Attributes:
+        """The attributes counted in bins whose numbers the queries add up: bounds of such sums follow from the ends."""
+        held = self.domain.attributes
+        added = (i for axes, p in self.sets if isinstance(p, Amounts) for i in axes)
+        return tuple([i for i in added if isinstance(held[i].values, Bins)])
 
     @property
     def predicates(self) -> tuple[PredicateSet, ...]:

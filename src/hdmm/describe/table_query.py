@@ -137,7 +137,7 @@ class RowBlock:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class AtEnds:
-    """Sums and means of values of which only the bin is known, with every value at an end of its bin.
+    """Sums and means of values that are known by their bins only, with every value at an end of its bin.
 
     `measures` are their places among the measures of the table. The rows that `aggregates` make of the queries are
     all of them at the lower ends of bins, then all at the upper ends.
@@ -222,7 +222,7 @@ class TableQuery:
 
     @property
     def binned(self) -> bool:
-        """Whether some row is a sum or mean of values of which only the bin is known."""
+        """Whether some row is a sum or mean of values that are known by their bins only."""
         return self.at_ends is not None
 
     @property

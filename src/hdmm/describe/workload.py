@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hdmm.base.exceptions import WorkloadError
-from hdmm.base.notebook import Card, Shown
+from hdmm.base.notebook import Card, NotebookValue
 from hdmm.describe.amount import SUM_IT
 from hdmm.describe.compact import compact
 from hdmm.describe.domain import Domain
@@ -40,7 +40,7 @@ _MAX_MARGINALS = 1 << 21  # listed one by one, at a quarter of a kilobyte per ma
 
 @final
 @dataclass(frozen=True, slots=True, repr=False)
-class Workload(Shown):
+class Workload(NotebookValue):
     """A weighted union of products over one domain.
 
     >>> domain = Domain({"sex": ["M", "F"], "age": 115})

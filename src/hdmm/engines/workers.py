@@ -6,7 +6,7 @@ workers' memory, outside of tasks: the key of the release, because engines write
 show it on dashboards, and factors, because they are large.
 
 A cluster that is started here obeys this process and nobody else (security N11). Whoever can speak to a scheduler or a
-worker can run code there, and take the key of a release. Ports of a machine do not tell its users apart, so both sides
+worker can run code there, and take the key of a release. Ports of a machine are open to all of its users, so both sides
 of every connection must show a certificate that was made for this cluster and is in its memory only. The ports for
 pages, which Dask always opens, answer nothing. The folders of workers are private, because Dask imports modules from
 them; by default, they would be in a folder that anybody could have made first.

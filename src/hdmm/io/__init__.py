@@ -7,13 +7,13 @@ folder whole or not at all, and reads it without trust. Open `kinds` first.
 
 from hdmm.io.codec import decode, encode, file_sizes_of, load_record, save_record
 from hdmm.io.folder import load_folder, save_folder
-from hdmm.io.kinds import Held
+from hdmm.io.kinds import Stored
 from hdmm.io.strict_json import Json
 from hdmm.io.strict_records import StrictRecord
 
 __all__ = [
-    "Held",
     "Json",
+    "Stored",
     "StrictRecord",
     "decode",
     "encode",

@@ -78,10 +78,10 @@ Size: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 _LABEL = str | int | float | bool
 
 if TYPE_CHECKING:
-    Held = Annotated[T, "as files hold it"]
+    Stored = Annotated[T, "as files hold it"]
 else:
 
-    class Held(ABC, Generic[T]):
+    class Stored(ABC, Generic[T]):
         """A value of T in a record, read by its kind: msgspec would fill a dataclass without its constructor."""
 
 
@@ -284,12 +284,12 @@ def _rows(products: Any, key: str) -> list[tuple[float, list[tuple[tuple[int, ..
 _BINS = {"edges": list[int | float], "outside": str}
 _ARRAY, _SIZES = np.ndarray, list[Size]
 _TREE = {"weights": _ARRAY, "widths": _SIZES, "order": int}
-_OVER = {"domain": Held[Domain]}
-_LEVELS = {"levels": list[Held[Level]]}
+_OVER = {"domain": Stored[Domain]}
+_LEVELS = {"levels": list[Stored[Level]]}
 
 KINDS: Mapping[type, Sequence[FileKind]] = {
     Unit: (_kind(Unit, {"rows": int, "neighbours": str}, tagged=False, optional={"id": str}),),
-    Domain: (_kind(Domain, {"attributes": list[Held[Attribute]]}, tagged=False),),
+    Domain: (_kind(Domain, {"attributes": list[Stored[Attribute]]}, tagged=False),),
     Attribute: (_kind(Attribute, {"name": str, "values": Values}, tagged=False),),
     Values: (
         _kind(Labels, {"values": list[_LABEL], "outside": str}, optional=_LEVELS),
@@ -297,7 +297,7 @@ KINDS: Mapping[type, Sequence[FileKind]] = {
         _kind(Bins, _BINS, None, _plain_bins, optional=_LEVELS),
         _kind(Bins, {**_BINS, "values": list[int | float]}, None, _valued_bins, name="ValuedBins", optional=_LEVELS),
         _kind(Amount, {"low": int | float, "high": int | float, "step": int | float}, _amount),
-        _kind(Merged, {"parts": list[Held[Attribute]]}, _merged),
+        _kind(Merged, {"parts": list[Stored[Attribute]]}, _merged),
     ),
     Level: (_kind(Level, {"name": str, "groups": list[_LABEL], "codes": _ARRAY}, tagged=False),),
     Workload: (_kind(Workload, {**_OVER, "products": SetProducts}, _workload, tagged=False),),
@@ -328,4 +328,4 @@ KINDS: Mapping[type, Sequence[FileKind]] = {
 }
 
 for _held in (Unit, Domain, Attribute, Level, Workload, Strategy):
-    cast(Any, Held).register(_held)
+    cast(Any, Stored).register(_held)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from functools import lru_cache, reduce, singledispatch
+from functools import lru_cache, singledispatch
 
 import numpy as np
 
-from hdmm.matrix.compose import Sum
+from hdmm.matrix.compose import Sum, linear
 from hdmm.matrix.elementary import Cumulative, Dense, Diag, Eye, Ones
 from hdmm.matrix.intervals import AllIntervalsGram, Intervals
 from hdmm.matrix.matrix import Array, Matrix
@@ -15,6 +15,7 @@ from hdmm.matrix.wrapped import Gram, Scaled, scaled
 _CHUNK = 2**22  # entries of rows multiplied at a time: 32 MiB
 
 
+@linear
 @singledispatch
 def block_product(V: Matrix, X: Array) -> Array:
     """Row v is V_vv x_v: V's v-th diagonal block, of X's width, times row v of X. V is symmetric.
@@ -68,16 +69,6 @@ def _(V: Dense, X: Array) -> Array:
         at = slice(start, min(n, start + width))
         out[at] = V.array[at, at] @ flat[at]
     return out.reshape(X.shape)
-
-
-@block_product.register
-def _(V: Scaled, X: Array) -> Array:
-    return V.c * block_product(V.inner, X)
-
-
-@block_product.register
-def _(V: Sum, X: Array) -> Array:
-    return reduce(np.add, (block_product(term, X) for term in V.terms))
 
 
 @block_product.register

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from math import prod
-from typing import final
+from operator import add
+from typing import Any, TypeVar, cast, final
 
 import numpy as np
 
@@ -18,6 +19,8 @@ from hdmm.matrix.wrapped import Scaled, scaled
 # Neighbouring dense factors are multiplied out up to this size: up to there a pass over memory costs as much as
 # its flops, so five factors of size 2 take the time of one.
 _MERGED = 32
+
+Rule = TypeVar("Rule", bound=Callable[..., object])
 
 
 @final
@@ -123,6 +126,27 @@ class Sum(Matrix):
     def along_t(self, X: Array) -> Array:
         """Σⱼ AⱼᵀX."""
         return _sum_of(A.along_t(X) for A in self.terms)
+
+
+def linear(rule: Rule) -> Rule:
+    """The rule, dispatched on a matrix in which it is linear, with what follows from that for Scaled and Sum.
+
+    >>> from functools import singledispatch
+    >>> trace = linear(singledispatch(lambda A: np.trace(A.matmat(np.eye(A.shape[1])))))
+    >>> float(trace(Sum((Eye(2), Scaled(2, Eye(2))))))
+    6.0
+    """
+    dispatched = cast(Any, rule)
+
+    @dispatched.register
+    def _(A: Scaled, *others: Any) -> Any:
+        return dispatched(A.inner, *others) * A.c
+
+    @dispatched.register
+    def _(A: Sum, *others: Any) -> Any:
+        return reduce(add, (dispatched(B, *others) for B in A.terms))
+
+    return rule
 
 
 @final

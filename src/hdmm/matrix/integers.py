@@ -19,7 +19,7 @@ from hdmm.matrix.nested import Forest, Haar, Nested
 from hdmm.matrix.wrapped import Permuted, Repeated, RowScaled, Scaled
 
 _SMALL = 16  # the largest q tried that may make all entries whole
-_PASSES = 3  # over all entries of a column, of which a later one may take back what an earlier one did
+_PASSES = 3  # over all entries of a column, in which a later one may take back what an earlier one did
 _EQUAL = 1e-6  # of squared norms that are meant to be one
 _LARGEST_DENSE = 2**27  # entries of a factor that has to be written out
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from hdmm.base.exceptions import MatrixError
 from hdmm.matrix.blocked import block_product
-from hdmm.matrix.compose import Kron, Stack, Sum
+from hdmm.matrix.compose import Kron, Stack, Sum, linear
 from hdmm.matrix.dense import columns, listed_rows, refuse_above, rows
 from hdmm.matrix.elementary import Cumulative, Dense, Diag, Eye, Ones, Residual, Sparse
 from hdmm.matrix.grams import conjugated
@@ -30,7 +30,7 @@ _LARGEST = 2**17  # cells up to which the n products of the general rule are wor
 def quadratic(W: Matrix, Z: Matrix) -> Array:
     """diag(W Z Wᵀ): w Z wᵀ for each of the m rows w of W, Z symmetric.
 
-    O(n² + m) and the rows of Z, some at a time, for m intervals of which there are n²/4096 or more; linear in sums;
+    O(n² + m) and the rows of Z, some at a time, for m intervals, m at least n²/4096; linear in sums;
     else p products with W if Z = FᵀF has p rows, or m products with Z.
 
     >>> from hdmm.matrix import Cumulative, Diag
@@ -128,6 +128,7 @@ def _(W: Kron, Z: Matrix) -> Array:
             return _by_middle(Z, W)
 
 
+@linear
 @singledispatch
 def _by_middle(Z: Matrix, W: Matrix) -> Array:
     """Dispatch on Z; at worst all rows of W are written out, some at a time."""
@@ -161,16 +162,6 @@ def _(Z: Eye | Diag, W: Matrix) -> Array:
             return W.matmat(d[:, None])[:, 0]
         case _:
             return np.concatenate([np.zeros(0), *(d @ R**2 for _, R in rows(W))])
-
-
-@_by_middle.register
-def _(Z: Scaled, W: Matrix) -> Array:
-    return Z.c * _by_middle(Z.inner, W)
-
-
-@_by_middle.register
-def _(Z: Sum, W: Matrix) -> Array:
-    return reduce(np.add, (_by_middle(B, W) for B in Z.terms))
 
 
 @_by_middle.register

@@ -8,13 +8,13 @@ from math import prod
 import numpy as np
 
 from hdmm.base.exceptions import MatrixError
-from hdmm.matrix.compose import Kron, Sum
+from hdmm.matrix.compose import Kron, linear
 from hdmm.matrix.dense import columns, refuse_long
 from hdmm.matrix.elementary import Cumulative, Dense, Diag, Eye, Ones, Residual
 from hdmm.matrix.intervals import AllIntervalsGram
 from hdmm.matrix.matrix import Array, Matrix, widened
 from hdmm.matrix.norms import ZERO_ONE, column_norms
-from hdmm.matrix.wrapped import Conjugated, Gram, Scaled
+from hdmm.matrix.wrapped import Conjugated, Gram
 
 _SAME = 1e-10  # of the largest products: what differs by less is equal up to rounding
 _NOTHING = 1e-14  # of them: an eigenvalue below it is rounding
@@ -56,6 +56,7 @@ def exchangeable(V: Matrix) -> tuple[float, float] | None:
 
     V is seen on 1 and on one irregular vector: O(cost of two columns), whatever V is written as.
 
+    >>> from hdmm.matrix import Sum
     >>> exchangeable(Sum((Eye(3), Ones(3, 3)))), exchangeable(Ones(4, 4)), exchangeable(Diag([1, 2]))
     ((4.0, 1.0), (4.0, 0.0), None)
     """
@@ -71,6 +72,7 @@ def exchangeable(V: Matrix) -> tuple[float, float] | None:
     return (first if abs(first) > _NOTHING * size else 0.0), (a if abs(a) > _NOTHING * size else 0.0)
 
 
+@linear
 @singledispatch
 def _diagonal(A: Matrix) -> Array:
     out = np.empty(A.shape[1])
@@ -112,18 +114,8 @@ def _(A: Gram) -> Array:
 
 
 @_diagonal.register
-def _(A: Scaled) -> Array:
-    return _diagonal(A.inner) * A.c
-
-
-@_diagonal.register
 def _(A: Conjugated) -> Array:
     return _diagonal(A.inner)[A.index]
-
-
-@_diagonal.register
-def _(A: Sum) -> Array:
-    return reduce(np.add, (_diagonal(B) for B in A.terms))
 
 
 @_diagonal.register
@@ -133,6 +125,7 @@ def _(A: Kron) -> Array:
     return reduce(np.kron, (_diagonal(B) for B in A.factors))
 
 
+@linear
 @singledispatch
 def _trace(A: Matrix) -> float:
     return diagonal(A).sum(dtype=np.float64)
@@ -145,20 +138,11 @@ def _(A: Gram) -> float:
 
 
 @_trace.register
-def _(A: Scaled) -> float:
-    return A.c * _trace(A.inner)
-
-
-@_trace.register
-def _(A: Sum) -> float:
-    return sum(_trace(B) for B in A.terms)
-
-
-@_trace.register
 def _(A: Kron) -> float:
     return prod(_trace(B) for B in A.factors) if _square_factors(A) else _trace.dispatch(Matrix)(A)
 
 
+@linear
 @singledispatch
 def _total(A: Matrix) -> float:
     return A.matmat(np.ones((A.shape[1], 1))).sum()
@@ -172,16 +156,6 @@ def _(A: Residual) -> float:
 @_total.register
 def _(A: Gram) -> float:
     return (_row_sums(A.inner) ** 2).sum()  # 1ᵀAᵀA1 = ‖A1‖²
-
-
-@_total.register
-def _(A: Scaled) -> float:
-    return A.c * _total(A.inner)
-
-
-@_total.register
-def _(A: Sum) -> float:
-    return sum(_total(B) for B in A.terms)
 
 
 @_total.register

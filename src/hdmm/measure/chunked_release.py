@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeAlias, final
 
 import numpy as np
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from hdmm.answers.answers import Answers
 from hdmm.base.exceptions import DataError, FileError, StrategyError
@@ -28,6 +28,7 @@ from hdmm.data import ChunkedCounts, Data
 from hdmm.describe.workload import Workload
 from hdmm.engines import Workers
 from hdmm.io import encode, load_record, save_record
+from hdmm.measure.provenance import RowsRecord, read_rows, rows_record
 from hdmm.measure.release import (
     MeasuredFile,
     Measurement,
@@ -39,6 +40,7 @@ from hdmm.measure.release import (
 )
 from hdmm.privacy.guarantee import Noise
 from hdmm.privacy.ledger import Ledger, Receipt, seen_by
+from hdmm.privacy.rows_of import UNKNOWN, RowsOf
 from hdmm.reconstruct.known import Known
 from hdmm.strategy.lattice import resolution
 
@@ -50,6 +52,7 @@ class ChunkedFile(MeasuredFile, frozen=True, kw_only=True):
 
     digests: list[list[str]]  # of each block
     chunk_bytes: int
+    rows: RowsRecord | UnsetType = UNSET
 
 
 @final
@@ -61,6 +64,7 @@ class ChunkedRelease(Measurement):
     receipt: Receipt | None
     layout: ChunkLayout
     engine: Workers
+    rows: RowsOf = UNKNOWN
 
     @cached_property
     def estimate(self) -> ChunkedEstimate:
@@ -96,8 +100,8 @@ class ChunkedRelease(Measurement):
 
     @property
     def _file(self) -> ChunkedFile:
-        facts = measured_record(self, self.receipt)
-        return ChunkedFile(**facts, digests=list(map(list, self.digests)), chunk_bytes=self.engine.chunk_bytes)
+        facts, digests = measured_record(self, self.receipt), list(map(list, self.digests))
+        return ChunkedFile(**facts, digests=digests, chunk_bytes=self.engine.chunk_bytes, rows=rows_record(self.rows))
 
     @property
     def bytes_needed(self) -> int:
@@ -204,7 +208,7 @@ def load_chunked(engine: Workers, record: str | os.PathLike[str] | None = None) 
     scales, digests = tuple(file.scales), tuple(map(tuple, file.digests))
     if [len(each) for each in digests] != [layout.answer_slabs(b).slabs for b in range(len(layout.factors))]:
         raise FileError(f"{at}: the digests are not those of all chunks. It is damaged.")
-    rounded = file.noise is not UNSET
+    rounded, rows = file.noise is not UNSET, read_rows(file.rows)
     return ChunkedRelease(
-        file.strategy, scales, privacy, file.unit, digests, receipt, layout, engine, exact_gaussian=rounded
+        file.strategy, scales, privacy, file.unit, digests, receipt, layout, engine, rows, exact_gaussian=rounded
     )

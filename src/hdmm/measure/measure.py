@@ -31,7 +31,7 @@ from hdmm.chunks.layout import ChunkLayout
 from hdmm.data import ChunkedCounts, Data
 from hdmm.data.arrays import CountsBetween
 from hdmm.data.counting import counting_order
-from hdmm.data.records import Records
+from hdmm.data.records import TableData
 from hdmm.describe.workload import Workload
 from hdmm.engines import Device, Workers, lent
 from hdmm.matrix import Array
@@ -117,7 +117,7 @@ def measure_prepared(
 
 
 def unit_of(data: Data, given: Unit | None) -> Unit:
-    """The unit of privacy: as declared, of the persons that the data tells apart, and no smaller than what it keeps."""
+    """The unit of privacy: as declared, of the persons in the data, and no smaller than what it keeps of them."""
     kept, column = data.max_rows_per_id or 1, data.id_column
     unit = Unit(rows=kept, id=column) if given is None else given
     if column is not None and unit.id not in (None, column):
@@ -173,7 +173,8 @@ def _in_chunks(prepared: Prepared, data: Data, engine: Workers, debit: _Debit) -
     layout = ChunkLayout.of(strategy, prepared.form, engine.chunk_bytes)
     unmeasured = tuple(("0" * 64,) * layout.answer_slabs(b).slabs for b in range(len(scales)))
     facts = strategy, scales, privacy, prepared.unit
-    draft = ChunkedRelease(*facts, unmeasured, None, layout, engine, exact_gaussian=prepared.exact_gaussian)
+    rounded = prepared.exact_gaussian
+    draft = ChunkedRelease(*facts, unmeasured, None, layout, engine, data.rows_of, exact_gaussian=rounded)
     check_chunks(draft, data)
     engine.check()
     chunks = data if isinstance(data, ChunkedCounts) else None
@@ -272,7 +273,7 @@ class _Measuring:
     def take(self, i: int, slab: Array, key: ReleaseKey) -> None:
         """The first pass for a slab of counts: one count serves all blocks."""
         for block in range(len(self.scales)):
-            self.layout.there(block, self.folder, key).take(i, slab)
+            self.layout.to_answers(block, self.folder, key).first_pass(i, slab)
 
 
 def _measured_in_chunks(work: _Measuring, data: Data, engine: Workers, key: ReleaseKey) -> dict[tuple[int, int], str]:
@@ -292,13 +293,13 @@ def _measured_in_chunks(work: _Measuring, data: Data, engine: Workers, key: Rele
         done = engine.results("Measuring", _noisy_chunk, [(name, block, j) for block, j in chunks])
         for (block, j), digest_of in zip(chunks, done, strict=True):
             found[block, j] = digest_of
-            work.layout.there(block, work.folder, key).remove(j)
+            work.layout.to_answers(block, work.folder, key).remove(j)
     return found
 
 
 def _counts_between(data: Data, attributes: Sequence[str]) -> CountsBetween:
     """The counts of data in this process. Of many cells, only those that hold rows are in its memory."""
-    if isinstance(data, Records) and _sparse(data):
+    if isinstance(data, TableData) and _sparse(data):
         return data.sparse(attributes).between
     x = data.marginal(attributes).reshape(-1)
     return lambda start, stop: x[start:stop]
@@ -306,7 +307,7 @@ def _counts_between(data: Data, attributes: Sequence[str]) -> CountsBetween:
 
 def _sparse(data: Data) -> bool:
     """Whether data has more cells than are counted at once: a public fact, as what may be refused depends on it."""
-    return isinstance(data, Records) and data.domain.size > _MOST_DENSE
+    return isinstance(data, TableData) and data.domain.size > _MOST_DENSE
 
 
 def _count_chunk(job: tuple[str, int]) -> None:
@@ -325,7 +326,7 @@ def _noisy_chunk(job: tuple[str, int, int]) -> str:
     work: _Measuring = loan.work
     scale, noise = work.scales[block], work.noise
     with _withholding():
-        y, r = work.layout.there(block, work.folder, loan.key).give(j), resolution(scale, noise)
+        y, r = work.layout.to_answers(block, work.folder, loan.key).second_pass(j), resolution(scale, noise)
         y *= r
         y += loan.key.draw(noise, scale * r**noise.order, y.size, block=block, chunk=j).reshape(y.shape)
         np.clip(y, -_CLAMP, _CLAMP, out=y)

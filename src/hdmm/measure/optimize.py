@@ -34,7 +34,7 @@ from hdmm.select.opt_hdmm import Listener, select
 from hdmm.select.problem import Problem
 from hdmm.select.search import Candidate, Operator
 from hdmm.strategy.error import unit_error
-from hdmm.strategy.informed import told, unknown
+from hdmm.strategy.informed import determined_by, unknown
 
 DEFAULT_TIME_LIMIT = 60.0  # seconds: restarts after it have not paid in trials
 
@@ -61,7 +61,7 @@ def optimize(
     """The best strategy OPT_HDMM finds for the workload (Section 7 of the paper), as a Plan.
 
     `workload` is one Workload, or a mapping from the names of tables to theirs, or the goal of a specification
-    (`spec.goal`). `objective` is what shall be small: "total" (the default for a Workload), the sum of all squared
+    (`spec.goal`). `objective` is what is minimised: "total" (the default for a Workload), the sum of all squared
     errors; "tables" (the default for a mapping), the sum of the tables' mean squared errors; "worst", the largest
     variance of any query. Weights count in all of these. If `targets` gives margins of error by table instead, the
     budget at which all of them hold is minimised, at confidence `level` (0.95): see `Plan.privacy_for`. Margins are
@@ -107,7 +107,7 @@ def optimize(
         raise StrategyError("Every query has weight 0, so nothing is asked for. Give what matters a weight above 0.")
     public = known_counts(goal.workload.domain, known)
     problem = replace(Problem.of(goal.in_counts, noise), known=known_products(public))
-    if public and all(told(problem.known, product) for product in goal.workload.products):
+    if public and all(determined_by(problem.known, product) for product in goal.workload.products):
         raise StrategyError("The known counts answer every query already. Publish them; there is nothing to measure.")
     if problem.parts is None:
         problem = replace(problem, given=unknown(problem.given, problem.known))

@@ -17,7 +17,7 @@ from msgspec import UNSET, UnsetType
 from hdmm.answers.charts import Chart, errors_chart
 from hdmm.answers.margins import half_width
 from hdmm.base.exceptions import DataError, FileError, HdmmError, LedgerError, PrivacyError, StrategyError
-from hdmm.base.notebook import Card, Shown
+from hdmm.base.notebook import Card, NotebookValue
 from hdmm.base.numbers import up
 from hdmm.bounds.gap import certified_gap, summed
 from hdmm.bounds.svd import svd_bound
@@ -26,7 +26,7 @@ from hdmm.describe.advice import advice as domain_advice
 from hdmm.describe.advice import small_margins
 from hdmm.describe.workload import Workload
 from hdmm.engines import Device, Workers
-from hdmm.io import Held, StrictRecord, load_record, save_record
+from hdmm.io import Stored, StrictRecord, load_record, save_record
 from hdmm.measure.accuracy import lattice_for, least_privacy, margins
 from hdmm.measure.chunked_release import ChunkedRelease
 from hdmm.measure.measure import measure
@@ -57,15 +57,15 @@ class PlanFile(StrictRecord, frozen=True):
     seed: int
     stopped: str
     candidates: list[tuple[str, int, float | None, float, str]]  # operator, start, error, seconds, note
-    workload: Held[Workload]
-    strategy: Held[Strategy]
+    workload: Stored[Workload]
+    strategy: Stored[Strategy]
     goal: GoalFile | UnsetType = UNSET
     known: list[KnownRecord] | UnsetType = UNSET
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class Plan(Shown):
+class Plan(NotebookValue):
     """What to measure for a workload.
 
     `error` is the total squared error at unit noise, ‖A‖²·‖W A⁺‖²_F; `candidates` lists everything that was tried.
@@ -93,8 +93,8 @@ class Plan(Shown):
 
         A squared error for "total" and "tables"; for "worst" and targets, the ρ that is needed. None for Laplace noise,
         which has no such bound, and for predicates on several attributes at once where it is above 0.21, a tenth of a
-        margin of error, because that does not tell a good plan from a bad one. Beside known counts, only "total" and
-        "tables" have one, for marginals and on up to 1,024 cells. Seconds at most, once.
+        margin of error, because that does not distinguish a good plan from a bad one. Beside known counts, only "total"
+        and "tables" have one, for marginals and on up to 1,024 cells. Seconds at most, once.
 
         >>> from hdmm import Domain, optimize
         >>> optimize(Workload.marginals(Domain({"a": 3, "b": 4}), k=1), noise="gaussian", restarts=1).gap < 1e-3

@@ -13,7 +13,7 @@ from hdmm.measure.release import Measurement
 from hdmm.noise import check_scale
 from hdmm.privacy.guarantee import Noise, Privacy, Unit
 from hdmm.reconstruct.known import Known, known_counts, known_products
-from hdmm.strategy.informed import known_by, told
+from hdmm.strategy.informed import determined_by, known_by
 from hdmm.strategy.lattice import MAX_ANSWER, Lattice, once_each, resolution
 from hdmm.strategy.strategy import Strategy
 
@@ -36,7 +36,7 @@ def prepare(
         raise StrategyError("Amounts are not measured in chunks. Measure them without an engine of workers.")
     public = known_counts(strategy.domain, known)
     for product in strategy.known:
-        if not told(known_products(public), product):
+        if not determined_by(known_products(public), product):
             names = known_by(product) or "nothing (the total)"
             raise StrategyError(f"The plan relies on known counts by {names}, which were not given. Give them again.")
     strategy = replace(strategy, known=known_products(public))

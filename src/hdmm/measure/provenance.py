@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Annotated, Any, TypeAlias, final
 
@@ -11,7 +11,7 @@ from msgspec import UNSET, Meta, UnsetType, structs
 
 from hdmm.io import StrictRecord
 from hdmm.privacy.ledger import Receipt
-from hdmm.privacy.rows_of import RowsOf
+from hdmm.privacy.rows_of import UNKNOWN, RowsOf
 from hdmm.privacy.spending import Parameter
 
 _Digest: TypeAlias = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z", extra={"expected": "a SHA-256"})]
@@ -41,7 +41,7 @@ class ReceiptRecord(StrictRecord, frozen=True):
 
 
 class RowsRecord(StrictRecord, frozen=True):
-    """Of which rows a measurement is; what is not known is left out."""
+    """The rows that a measurement is of; what is not known is left out."""
 
     source: _Digest | UnsetType = UNSET
     columns: _Digest | UnsetType = UNSET
@@ -65,8 +65,8 @@ def receipt_record(receipt: Receipt | None) -> ReceiptRecord | None:
 def part_keys(parts: Sequence[MeasuredPart]) -> dict[str, Any]:
     """The keys of a file that say what it is made of: a mark and rows, or the parts of a combination."""
     if len(parts) == 1:
-        return {"mark": parts[0].mark, "rows": _rows_record(parts[0].rows)}
-    records = [PartRecord(part.mark, _rows_record(part.rows), receipt_record(part.receipt) or UNSET) for part in parts]
+        return {"mark": parts[0].mark, "rows": rows_record(parts[0].rows)}
+    records = [PartRecord(part.mark, rows_record(part.rows), receipt_record(part.receipt) or UNSET) for part in parts]
     return {"parts": records}
 
 
@@ -81,19 +81,22 @@ def read_parts(
         return tuple(
             MeasuredPart(
                 record.mark,
-                _rows(record.rows),
+                read_rows(record.rows),
                 None if isinstance(record.receipt, UnsetType) else Receipt(**structs.asdict(record.receipt)),
             )
             for record in records
         )
     if isinstance(mark, UnsetType) or isinstance(rows, UnsetType):
         return ()
-    return (MeasuredPart(mark, _rows(rows), receipt),)
+    return (MeasuredPart(mark, read_rows(rows), receipt),)
 
 
-def _rows_record(rows: RowsOf) -> RowsRecord:
+def rows_record(rows: RowsOf) -> RowsRecord:
+    """The rows of a measurement as a file holds them."""
     return RowsRecord(**{name: digest for name, digest in asdict(rows).items() if digest is not None})
 
 
-def _rows(record: RowsRecord) -> RowsOf:
-    return RowsOf(**{name: None if digest is UNSET else digest for name, digest in structs.asdict(record).items()})
+def read_rows(record: RowsRecord | UnsetType) -> RowsOf:
+    """The rows that a file holds; it is not known which if it does not say."""
+    found = {} if isinstance(record, UnsetType) else structs.asdict(record)
+    return replace(UNKNOWN, **{name: digest for name, digest in found.items() if digest is not UNSET})

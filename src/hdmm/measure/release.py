@@ -32,12 +32,12 @@ from hdmm.base.exceptions import (
     PrivacyError,
     StrategyError,
 )
-from hdmm.base.notebook import Card, Shown
+from hdmm.base.notebook import Card, NotebookValue
 from hdmm.base.numbers import LEVEL
 from hdmm.describe.domain import Domain
 from hdmm.describe.table_column import TableColumn
 from hdmm.describe.workload import Workload
-from hdmm.io import Held, Json, StrictRecord, encode, load_record, save_record
+from hdmm.io import Json, Stored, StrictRecord, encode, load_record, save_record
 from hdmm.matrix import Array
 from hdmm.measure.provenance import (
     Mark,
@@ -102,10 +102,10 @@ class MeasuredFile(StrictRecord, frozen=True, kw_only=True):
     Gaussian noise without a `noise` is that of early versions, which was discrete: ρ-zCDP, and no more is known of it.
     """
 
-    strategy: Held[Strategy]
+    strategy: Stored[Strategy]
     scales: list[Fraction]
     privacy: PrivacyRecord
-    unit: Held[Unit]
+    unit: Stored[Unit]
     receipt: ReceiptRecord | None
     noise: Literal["rounded-gaussian"] | UnsetType = UNSET
 
@@ -123,8 +123,8 @@ class ReleaseFile(MeasuredFile, frozen=True, kw_only=True):
 class Measurement(ABC):
     """What is measured and with which noise: its margins of error follow, and a debit names it by its digest.
 
-    `strategy` has integer factors; the noise of each block is in `scales`. `exact_gaussian` says that it is Gaussian
-    noise that was rounded (noise/gaussian.py), of which more is known than its ρ.
+    `strategy` has integer factors; the noise of each block is in `scales`. `exact_gaussian` means that it is Gaussian
+    noise that was rounded (noise/gaussian.py), with a stronger guarantee than its ρ.
     """
 
     strategy: Strategy
@@ -176,11 +176,11 @@ class Measurement(ABC):
 
 @final
 @dataclass(frozen=True, eq=False)
-class Release(Measurement, Shown):
+class Release(Measurement, NotebookValue):
     """Noisy integers and all that is needed to answer from them. It holds nothing else about the data."""
 
     measurements: tuple[Array, ...]  # one array per block: r·Âx + noise
-    parts: tuple[MeasuredPart, ...]  # the measurements of which it is made: itself, or those that were combined
+    parts: tuple[MeasuredPart, ...]  # the measurements that it is made of: itself, or those that were combined
     known: tuple[Known, ...] = ()  # published without noise; the strategy has their attributes
 
     @property

@@ -33,7 +33,7 @@ FITS = 1.2
 """χ² per answer up to which the distribution says all that was measured; whole numbers of all cells may say more."""
 
 _HEAVY = 10.0  # times the largest weight: what has no noise, which rows have exactly in the end
-_MOST_BOXES = 1 << 10  # of impossible cells that the distribution is told of
+_MOST_BOXES = 1 << 10  # of impossible cells that the distribution leaves out
 _DEPENDENT = 10  # components of made-up people whose attributes depend on each other
 _NOISE = 1 << 41  # the first stream of simulated noise
 _MOST_CELLS = 4  # per row, up to which rows are whole numbers of cells
@@ -107,7 +107,7 @@ class Evidence:
         whole = self._whole_cells(n, fit)
         exact = [(known.product, whole_counts(known.counts.ravel(), n)) for known in self.known]
         if by:
-            columns = self.domain.columns(by, "to make a table of rows exact")
+            columns = self.domain.columns(by, "by which rows are exact")
             product = Known(self.domain, by, np.zeros([column.values.size for column in columns], np.int64)).product
             exact.append((product, self._rounded(product, n, exact)))
         if whole is None:

@@ -10,8 +10,8 @@ of k ≥ 1 with P(|Z| < k/16) = erf(k/(16√2)) ≤ U. Within it, |Z| = (c + F)/
     e^(−(c + F)²/512),   which is   e^(−c²/512)·e^(−a)   with   a = F·(2c + F)/512,
 
 so that a uniform F is kept with probability e^(−a), that is if V < e^(−a), and otherwise F and V are drawn again. Then
-N = ⌊σ·(c + F)/16 + ½⌋, and a sign. U, V and F are real numbers of which as many binary digits are drawn as a decision
-needs: at first 31, 32 and 64, which with the sign make 128 bits per draw. A decision of which these leave a doubt is
+N = ⌊σ·(c + F)/16 + ½⌋, and a sign. U, V and F are real numbers; as many of their binary digits are drawn as a decision
+needs: at first 31, 32 and 64, which with the sign make 128 bits per draw. A decision that these leave in doubt is
 made by exact bounds (MPFR, or integers), one draw at a time, with further digits of the same numbers: those of F that
 acceptance asked for are then digits of the F that is rounded. Any number of further digits is needed with probability
 0 only; nothing is assumed about erf, whose values could be dyadic (probability.py).
@@ -120,7 +120,7 @@ class Supply(ABC):
 
     @abstractmethod
     def again(self, draws: NDArray[np.intp], attempt: int) -> HalfWords:
-        """len(draws) × 3 words, V and F of another attempt, the first of which is 1."""
+        """len(draws) × 3 words, V and F of another attempt; the first is 1."""
 
     @abstractmethod
     def rest(self, draw: int) -> Bits:
@@ -215,7 +215,7 @@ def tabulated(bits: Bits, table: CellTable, count: int) -> IntegerArray:
 
 
 def draws(supply: Supply, bell: Bell, count: int) -> IntegerArray:
-    """`count` draws of which draw i depends on nothing but its own words of the supply."""
+    """`count` draws; draw i depends on nothing but its own words of the supply."""
     words = supply.first(count)
     head, V, F = words[:, 0], words[:, 1], words.view("<u8")[:, 1].copy()
     cells, least = sixteenths()

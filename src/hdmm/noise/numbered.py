@@ -5,7 +5,7 @@ would give. So every draw has blocks of ChaCha20 of its own (chacha.py), and is 
 draws of a sequence of bits, with 11 digits tossed for every draw where that file tosses 13:
 
     lane 0, words 0 … 13    the first 32 binary digits of U for the 14 coins: 11 digits, H′ > 0, H > 0, the sign
-    lane 0, words 14, 15    64 fair digits, of which the m lowest are the number to accept or to replace
+    lane 0, words 14, 15    64 fair digits; the m lowest are the number to accept or to replace
     lanes 1 to 8            32 digits of U for the m coins of D′, then for the m coins of the number in its place
     lanes from 2³¹ on       in sequence, what decides coins that tie on 32 digits, in that order, and then H
 

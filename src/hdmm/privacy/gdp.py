@@ -1,7 +1,7 @@
 """What Gaussian noise guarantees exactly: μ-Gaussian differential privacy as (ε, δ), rounded to the safe side (S4).
 
-Adding N(0, σ²) to answers of sensitivity Δ is as hard to see through as to tell N(0, 1) from N(μ, 1), μ = Δ/σ (Dong,
-Roth and Su 2022), and (ε, δ)-differentially private for exactly the pairs with (Balle and Wang 2018, Theorem 8)
+Adding N(0, σ²) to answers of sensitivity Δ is as hard to see through as to distinguish N(0, 1) from N(μ, 1), μ = Δ/σ
+(Dong, Roth and Su 2022), and (ε, δ)-differentially private for exactly the pairs with (Balle and Wang 2018, Theorem 8)
 
     δ ≥ δ(ε) = Φ(μ/2 − ε/μ) − e^ε·Φ(−μ/2 − ε/μ).
 
@@ -18,12 +18,12 @@ R be what they give if the pure ones read the first table and the others its nei
 releases alone, among which the pure ones are steps of the analyst, so that P(S) ≤ e^(ε−E)·R(S) + δ(ε − E); and
 R(S) ≤ e^E·Q(S), because the factors of the likelihood ratio multiply. Hence P(S) ≤ e^ε·Q(S) + δ(ε − E).
 
-ε-differential privacy is μ-Gaussian, too, with a μ² that is at most π/2 times 2ρ = ε². If one table is told from its
-neighbour with errors α of the first type, those of the second are at least max(0, 1 − e^ε·α, e^−ε·(1 − α)) =: f(α), or
-for μ at least G(α) = Φ(Φ⁻¹(1 − α) − μ) (Dong, Roth and Su 2022). f consists of the lines from (0, 1) to (c, c) and from
-there to (1, 0), with c = 1/(1 + e^ε). G is convex and decreases from 1 to 0, and G(Φ(−μ/2)) = Φ(−μ/2). If Φ(−μ/2) ≤ c,
-then G(c) ≤ c: G is not above f at these three points and, being convex, nowhere between them. So pure releases may be
-among those whose μ² are added. As Φ(−x) ≤ e^(−x²/2)/2 and c ≥ e^−ε/2, μ² = 8ε is always enough.
+ε-differential privacy is μ-Gaussian, too, with a μ² that is at most π/2 times 2ρ = ε². If one table is distinguished
+from its neighbour with errors α of the first type, those of the second are at least max(0, 1 − e^ε·α, e^−ε·(1 − α)) =:
+f(α), or for μ at least G(α) = Φ(Φ⁻¹(1 − α) − μ) (Dong, Roth and Su 2022). f consists of the lines from (0, 1) to (c, c)
+and from there to (1, 0), with c = 1/(1 + e^ε). G is convex and decreases from 1 to 0, and G(Φ(−μ/2)) = Φ(−μ/2). If
+Φ(−μ/2) ≤ c, then G(c) ≤ c: G is not above f at these three points and, being convex, nowhere between them. So pure
+releases may be among those whose μ² are added. As Φ(−x) ≤ e^(−x²/2)/2 and c ≥ e^−ε/2, μ² = 8ε is always enough.
 
 δ(ε) is computed with MPFR, every step rounded in one direction, with more bits until it is above δ or not; where the
 formula would overflow (ε above 2²⁰), the conversion of ρ-zCDP (conversion.py) is used, which is true and costs more.
@@ -42,7 +42,7 @@ from hdmm.privacy.conversion import epsilon_up, rho_down
 _PRECISIONS = (128, 256, 512, 1024, 2048, 4096)  # bits; δ from 2⁻⁵⁰⁰ to 1 − 2⁻⁵⁰⁰ and ε from 2⁻⁵⁰⁰
 _LARGEST_EPSILON = 2**20  # e^ε stays within MPFR's exponents
 _STEPS = 64  # bits of what is searched for
-_PURE_STEPS = 32  # of the μ of a pure ε, of which a ledger may hold thousands
+_PURE_STEPS = 32  # of the μ of a pure ε; a ledger may hold thousands
 
 
 @lru_cache(maxsize=1024)
@@ -148,7 +148,7 @@ def root(square: Fraction, way: Direction, bits: int = _STEPS) -> Fraction:
 
 
 def _largest(low: int, high: int, true: Callable[[int], bool]) -> int:
-    """The largest integer from `low` to `high` − 1 of which it is true, as it is of `low` and of none after a first."""
+    """The largest integer from `low` to `high` − 1 for which it holds, as it does for `low` and none after a first."""
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if true(middle) else (low, middle)

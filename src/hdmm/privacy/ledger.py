@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import final
 
 from hdmm.base.exceptions import BudgetError, LedgerError
-from hdmm.base.notebook import MOST_SHOWN, Card, Shown
+from hdmm.base.notebook import MOST_SHOWN, Card, NotebookValue
 from hdmm.privacy.audit import Audit, Entry
 from hdmm.privacy.chain import Draft, Record, Verified, follow
 from hdmm.privacy.guarantee import ZCDP, Exact, GaussianDP, Privacy, PureDP, Unit, exact_delta
@@ -45,14 +45,14 @@ class Receipt:
 
 
 @final
-class Ledger(Shown):
+class Ledger(NotebookValue):
     """The privacy budget of one dataset, on disk.
 
     The budget belongs to the name `dataset`, wherever the data or the two files of the ledger are. The first opening
     declares the cap, whose type determines the account: PureDP counts ε; ZCDP counts ρ and charges a pure ε as ε²/2;
     GaussianDP counts μ², and so does ApproxDP, by the largest μ that implies it. Later openings give the same cap, or
     no cap. Opening verifies the whole chain of records. A new name that could be confused with an existing account is
-    refused, unless `new_dataset=True` says that it is about other people.
+    refused, unless `new_dataset=True` states that it is about other people.
 
     >>> from tempfile import mkdtemp
     >>> path = Path(mkdtemp()) / "budget.db"
@@ -89,7 +89,7 @@ class Ledger(Shown):
         if declared is not None:
             store.create(_now())
         self._open(Audit(store, *store.audit()), named, declared, new=new_dataset)
-        self._expected: Account | None = None  # of which the cap is checked again when it is debited
+        self._expected: Account | None = None  # whose cap is checked again when it is debited
 
     def _open(self, audit: Audit, dataset: str, cap: Account | None, *, new: bool) -> None:
         """Take the dataset's account in a ledger that was verified so far, or declare one."""
@@ -146,7 +146,7 @@ class Ledger(Shown):
     def epsilon_at(self, delta: Exact) -> Fraction:
         """The least ε, rounded up, with which all debits together are known to be (ε, δ)-differentially private.
 
-        Gaussian noise counts by the (ε, δ) that it has exactly, if the debit says that it is such noise, as those of
+        Gaussian noise counts by the (ε, δ) that it has exactly, if the debit states such noise, as those of
         releases do; a pure ε is added, or counts by its ρ or μ; what early versions debited counts as ρ-zCDP
         (spending.py). If budgets were chosen by what earlier releases showed, what is guaranteed is the cap.
         """

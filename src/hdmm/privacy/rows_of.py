@@ -1,4 +1,4 @@
-"""RowsOf: of which rows data is, by digests of public facts, to tell releases of other rows apart (security O7).
+"""RowsOf: which rows data has, by digests of public facts, which differ for releases of other rows (security O7).
 
 Nothing of the rows themselves decides a digest, nor the size or time of a file, because these depend on people. What
 may be a password is left out before anything is digested: whoever reads a digest could guess it.

@@ -17,7 +17,7 @@ from hdmm.privacy.spending import Parameter, Spending
 # A budget of 1 therefore holds ten spends of 0.1 or three of 1/3; with binary units, rounding would refuse the last.
 UNITS: Final = lcm(*range(1, 101)) * 10**20
 SYMBOLS: Final[dict[Parameter, str]] = {"epsilon": "ε", "rho": "ρ", "mu_squared": "μ²"}
-_ALIKE: Final = 10  # first digits, of which messages show twelve
+_ALIKE: Final = 10  # first digits; messages show twelve
 _COUNTS: Final[dict[Parameter, str]] = {"epsilon": "pure", "rho": "zero-concentrated", "mu_squared": "Gaussian"}
 _INSTEAD: Final[dict[Parameter, str]] = {
     "epsilon": "Measure with PureDP (Laplace noise), or declare the budget of a dataset as ZCDP or GaussianDP from the "

@@ -16,6 +16,7 @@ from hdmm.answers.margins import PLAIN, Reliability
 from hdmm.answers.table import BinBounds, Forecast, Table
 from hdmm.answers.totals import Totals, with_totals
 from hdmm.base.exceptions import HdmmError
+from hdmm.base.tolerances import SAME_COUNT
 from hdmm.describe.entries import Label
 from hdmm.describe.product import Product
 from hdmm.describe.table_query import AtEnds, TableQuery
@@ -23,8 +24,6 @@ from hdmm.measure.chunked_release import AnyRelease
 from hdmm.publication.report import Report
 from hdmm.publication.spec import Spec
 from hdmm.publication.spec.keys import OutputPart
-
-_ROUNDING = 1e-9  # of an interval: what is wider by less than this covers the same
 
 
 def answer_tables(spec: Spec, release: AnyRelease, expected: Sequence[Forecast]) -> tuple[Table, ...]:
@@ -105,7 +104,7 @@ def _bounds(table: Table, ends: AtEnds, answers: Answers | None) -> BinBounds:
     """The intervals of sums and means that hold wherever in their bins the values lie.
 
     A true sum is at least the sum of the lower ends of bins, and at most that of the upper ends. Each is a query with
-    an interval of its own, of which one side is needed, where it reaches further than the noise. Without `answers` to
+    an interval of its own, whose one side is needed where it reaches further than the noise. Without `answers` to
     these queries, and for percentages of such sums, there are no bounds.
     """
     shape = (table.measures, -1)
@@ -115,7 +114,7 @@ def _bounds(table: Table, ends: AtEnds, answers: Answers | None) -> BinBounds:
         lower[measures], upper[measures] = -math.inf, math.inf
     else:
         _, _, least, most = evaluated(ends.aggregates, answers, table.level)
-        slack = _ROUNDING * (upper[measures] - lower[measures])
+        slack = SAME_COUNT * (upper[measures] - lower[measures])
         low, high = np.split(least, 2)[0].reshape(len(measures), -1), np.split(most, 2)[1].reshape(len(measures), -1)
         lower[measures] = np.where(low < lower[measures] - slack, low, lower[measures])
         upper[measures] = np.where(high > upper[measures] + slack, high, upper[measures])

@@ -44,7 +44,7 @@ class Budget:
         return self.cap - self.spent
 
     def times(self, unit: Unit) -> int:
-        """How many times a spend on this unit of privacy counts; 1 also where `unpayable` says that it cannot count."""
+        """How many times a spend on this unit of privacy counts; 1 also where `unpayable` says why it cannot."""
         return 1 if self.unit is None else steps(self.unit, unit) or 1
 
     def shown(self, amount: Fraction) -> str:

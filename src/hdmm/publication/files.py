@@ -80,7 +80,7 @@ def file_columns(table: Table) -> list[FileColumn]:
 
 
 def number_columns(table: Table) -> tuple[str, ...]:
-    """The names of the columns of numbers: with bins if sums or means are of values of which only the bin is known."""
+    """The names of the columns of numbers: with bins if sums or means are of values known by their bins only."""
     return NUMBER_COLUMNS if table.bins is None else (*NUMBER_COLUMNS, *BIN_COLUMNS)
 
 

@@ -97,7 +97,7 @@ class Outlook:
 
     forecasts: tuple[Forecast, ...]
     tables: tuple[TableOutlook, ...]
-    least: LeastBudget | None  # None if no margin was asked for
+    least: LeastBudget | None  # None if no margin was asked for, or none of what is noisy
     refused: str | None
 
 
@@ -154,8 +154,8 @@ def _refusal(spec: Spec, form: Form) -> str | None:
 
 
 def _least(spec: Spec, measured: Prepared) -> LeastBudget | None:
-    asked = [table for table in spec.tables if table.margin is not None]
-    if not asked:
+    asked = [table for table in spec.tables if table.margin is not None and worst_deviation(table, measured.form) != 0]
+    if not asked:  # what follows from known counts reaches its margin at any budget
         return None
     noise = spec.privacy.noise
     z = half_width(1.0, spec.output.level, noise)
@@ -185,10 +185,10 @@ def _least(spec: Spec, measured: Prepared) -> LeastBudget | None:
 
 
 def comparable(privacy: Privacy) -> Sequence[Privacy]:
-    """Guarantees that other noise gives, of which users ask how they compare; the last one protects equally.
+    """Guarantees that other noise gives, for comparison; the last one protects equally.
 
     Pure ε is compared with (ε, 10⁻⁹), and with ρ = ε²/2, which it implies; (ε, δ) with pure ε; ρ and μ with the pure ε
-    of which their noise has (ε, 10⁻⁹). Under the last one, whoever guesses at even odds whether rows are there is right
+    where their noise has (ε, 10⁻⁹). Under the last one, whoever guesses at even odds whether rows are there is right
     as often as under the given one (protection.py). All are rounded up to four digits.
 
     >>> comparable(PureDP(1))

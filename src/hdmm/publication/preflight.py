@@ -23,14 +23,14 @@ from hdmm.engines import Workers
 from hdmm.io.folder import restore
 from hdmm.measure.chunked_release import AnyRelease, load_chunked
 from hdmm.measure.plan import Plan, load_plan
-from hdmm.measure.release import load_release, verify_paid
+from hdmm.measure.release import Release, load_release, verify_paid
 from hdmm.privacy.audit import check_writable
 from hdmm.publication.budget import Budget, budget_of, check_payable
 from hdmm.publication.metadata import PUBLICATION_FORMAT, read_metadata
 from hdmm.publication.planning import answers, check_parent
 from hdmm.publication.spec import Spec
 from hdmm.publication.spec.keys import is_url
-from hdmm.publication.spec.origin import open_data
+from hdmm.publication.spec.origin import open_data, rows_of
 from hdmm.publication.unpublished import MARK, PARTS, how_to_publish, is_kept
 
 _MOST = 120  # characters of each part of a purpose; a ledger has room for 500
@@ -151,7 +151,19 @@ def load_verified(spec: Spec, folder: Path, engine: Workers | None = None) -> tu
         )
     if [(k.product, k.counts.tolist()) for k in release.known] != [(k.product, k.counts.tolist()) for k in spec.known]:
         raise FileError(f"{folder} was released beside other known counts than {spec.path} has now. Change them back.")
+    if not _of_these_rows(spec, release):
+        raise FileError(
+            f"{folder} was released of other rows than {spec.path} names now: its filter, its columns or its variables "
+            "(--set) differ. Change them back."
+        )
     return release, plan, _paying(spec, release, folder)
+
+
+def _of_these_rows(spec: Spec, release: AnyRelease) -> bool:
+    """Whether filter, columns and variables are those of the release, as far as it says; the data may have moved."""
+    now = rows_of(spec)
+    then = [part.rows for part in release.parts] if isinstance(release, Release) else [release.rows]
+    return all(rows.columns in (None, now.columns) and rows.period in (None, now.period) for rows in then)
 
 
 def _paying(spec: Spec, release: AnyRelease, folder: Path) -> Budget:
@@ -186,7 +198,7 @@ def _paying(spec: Spec, release: AnyRelease, folder: Path) -> Budget:
 
 
 def purpose_of(spec: Spec, source: TableLike | None) -> str:
-    """One line that tells this release from those of other months. A database is named without its URL.
+    """One line that distinguishes this release from those of other months. A database is named without its URL.
 
     A URL may hold a password, and the ledger keeps what it is given.
     """

@@ -23,6 +23,7 @@ from hdmm.base.exceptions import DomainError, FileError, StrategyError
 from hdmm.base.hints import did_you_mean, first_of
 from hdmm.base.lazy import Lazy
 from hdmm.base.numbers import LEVEL
+from hdmm.base.tolerances import SAME_COUNT
 from hdmm.describe.column import columns
 from hdmm.describe.domain import Domain
 from hdmm.describe.product import Product
@@ -50,7 +51,6 @@ _RowKey: TypeAlias = tuple[tuple[str | None, ...], int]
 
 _EARLIER = {"stddev": "standard_error"}  # what columns were called in files of earlier versions
 _MOST_NAMED = 8  # sets of attributes in one message
-_ROUNDING = 1e-9  # relative: files hold all digits, but a table may be computed in another order
 
 
 @final
@@ -296,7 +296,7 @@ def _table(first: Published, second: Published, name: str, relation: Relation, l
     a, b = one.estimate[left], two.estimate[right]
     margin = _margin(one.stddev[left], two.stddev[right], relation, level, _noise(first, second))
     known = np.isfinite(a) & np.isfinite(b) & np.isfinite(margin)
-    beyond = known & (np.abs(b - a) > margin + _ROUNDING * np.maximum(1, np.abs(a)))
+    beyond = known & (np.abs(b - a) > margin + SAME_COUNT * np.maximum(1, np.abs(a)))
     rows = [
         RowDifference(pairs[k][2], float(a[k]), float(b[k]), float(margin[k])) for k in np.flatnonzero(beyond).tolist()
     ]
@@ -327,7 +327,7 @@ def _margin(one: Array, two: Array, relation: Relation, level: float, noise: Noi
 def _has_margins(table: Table, published: Published) -> bool:
     """Whether every interval is the one of an unbiased count or sum: as far to both sides as its deviation says."""
     half = half_width(table.stddev, table.level, published.release.privacy.noise)
-    near = _ROUNDING * np.maximum(np.abs(table.estimate), half)
+    near = SAME_COUNT * np.maximum(np.abs(table.estimate), half)
     ends = np.abs(table.upper - table.estimate - half), np.abs(table.estimate - table.lower - half)
     return not table.biased and bool((np.maximum(*ends) <= near)[~table.suppressed].all())
 
@@ -339,7 +339,7 @@ def _noise(first: Published, second: Published) -> Noise:
 
 
 def _numbered(table: Table) -> Iterator[tuple[_RowKey, int]]:
-    """The rows by their labels; rows with equal labels are told apart by their order."""
+    """The rows by their labels; rows with equal labels differ by their order."""
     seen: Counter[tuple[str | None, ...]] = Counter()
     for place, labels in enumerate(table.labels()):
         yield (labels, seen[labels]), place

@@ -4,13 +4,13 @@ Once the measurement ends, it holds the release and its plan; when everything el
 folder's name. If a step fails or the process is killed, it stays, and can be published later without spending again.
 
 An earlier publication and the new one exchange their names, so the earlier one is then in this folder for the moment
-until it is removed. A mark, which the new one has from before that until after it, tells which of them is which if the
+until it is removed. A mark, which the new one has from before that until after it, shows which of them is which if the
 process is killed in between. Whoever works in the folder holds a lock on it, and removes it only while it is the one
 that was locked: under its name there may be another's by then.
 
 Room on the disk for a release is taken in it before the debit, so that a disk that fills up meanwhile cannot lose it.
 What a release will hold is known before it is measured, but for the numbers and the receipt, and both have a known
-size. So files of these sizes are made, of which each block is on the disk (`posix_fallocate`), and removed right before
+size. So files of these sizes are made, each block on the disk (`posix_fallocate`), and removed right before
 the release is written. File systems that compress or copy on write promise less.
 """
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from hdmm.base.tolerances import SAME_COUNT
 from hdmm.describe.product import Product
 from hdmm.matrix import Array, Dense
 from hdmm.reconstruct.known import Known, codes_of
 from hdmm.strategy.slabs import kron_slabs
 
 _MOST_TOGETHER = 1 << 22  # cells on which several known tables are looked at together; beyond, one by one
-_ROUNDING = 1e-9  # of what a query would count if every cell held one row
 
 
 def empty_queries(known: Sequence[Known], product: Product) -> Array:
@@ -45,7 +45,7 @@ def _empty(known: Sequence[Known], product: Product) -> Array:
     factors = [A if here else Dense(A @ np.ones((A.shape[1], 1))) for _, A, here in asked]
     possible = _possible(known, axes).astype(np.float64)
     seen, most = (kron_slabs(factors, x, np.float64) for x in (possible, np.ones_like(possible)))
-    return seen <= _ROUNDING * most
+    return seen <= SAME_COUNT * most
 
 
 def _possible(known: Sequence[Known], axes: Sequence[int]) -> Array:

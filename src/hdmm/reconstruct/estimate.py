@@ -1,6 +1,6 @@
 """Estimates: what answers queries once measurements are in, by the coordinates of each attribute.
 
-Coordinates are those of strategy/axis.py, the first of which is the total: a marginal needs only the coordinates of its
+Coordinates are those of strategy/axis.py, whose first is the total: a marginal needs only the coordinates of its
 own attributes, and x̂ over the domain is never built for marginal strategies.
 """
 
@@ -161,6 +161,17 @@ def alike(items: Iterable[tuple[Hashable, int, T]], enough: int) -> Iterator[lis
 def stacked(parts: Mapping[Attributes, Array], sets: Sequence[Attributes]) -> Array:
     """The parts of some sets of attributes, whose axes are the same one after the other: one row each."""
     return np.stack([parts[b] for b in sets])
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ProductEstimate(Estimate):
+    """The answers of a function of the product; StrategyError if it has none."""
+
+    answer: Callable[[Product], Array]
+
+    def values(self, product: Product) -> Array:
+        return self.answer(product)
 
 
 TableOf: TypeAlias = Callable[[Product], tuple[Attributes, Array]]

@@ -27,7 +27,7 @@ from hdmm.reconstruct.estimate import Estimate, all_values
 from hdmm.reconstruct.least_squares import reconstruct
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.form import Form
-from hdmm.strategy.informed import Informed, needed, same_within, tells
+from hdmm.strategy.informed import WithExactBlocks, determines, needed, same_within
 from hdmm.strategy.slabs import kron_slabs
 
 _MOST = 2**53  # counts up to here are exact as floats
@@ -154,7 +154,7 @@ def by_group(table: Array, k: int, codes: Array) -> Array:
 
 
 def codes_of(p: PredicateSet, n: int) -> Array:
-    """The group of every value, of which each is its own if there are no groups."""
+    """The group of every value, each its own if there are no groups."""
     return np.asarray(p.codes) if isinstance(p, Groups) else np.arange(n)
 
 
@@ -165,7 +165,7 @@ def known_answers(form: Form, known: Sequence[Known]) -> tuple[Array, ...]:
 
 
 @known_answers.register
-def _(form: Informed, known: Sequence[Known]) -> tuple[Array, ...]:
+def _(form: WithExactBlocks, known: Sequence[Known]) -> tuple[Array, ...]:
     found: list[Array] = []
     for block in form.known_blocks:
         counts = next(each for each in known if _answers(each, block)).over(block.axes)
@@ -174,7 +174,7 @@ def _(form: Informed, known: Sequence[Known]) -> tuple[Array, ...]:
 
 
 def exactly(estimate: Estimate, known: Sequence[Known]) -> Estimate:
-    """The estimate, with what known marginals tell by themselves taken from them, to the last digit."""
+    """The estimate, with what known marginals determine by themselves taken from them, to the last digit."""
     return KnownEstimate(estimate, tuple(known)) if known else estimate
 
 
@@ -190,10 +190,10 @@ class KnownEstimate(Estimate):
     def values(self, product: Product) -> Array:
         return all_values(self, [product])
 
-    def told(self, product: Product) -> Array | None:
+    def determined(self, product: Product) -> Array | None:
         """The answers by a known table that determines them; None if none does."""
         axes = [i for on, _ in product.sets for i in on]
-        one = next((known for known in self.known if tells(known.product, product)), None)
+        one = next((known for known in self.known if determines(known.product, product)), None)
         if one is None:
             return None
         factors = [p.matrix(product.cells(on)) for on, p in product.sets]
@@ -202,17 +202,18 @@ class KnownEstimate(Estimate):
 
 @all_values.register
 def _(estimate: KnownEstimate, products: Sequence[Product]) -> Array:
-    told = [estimate.told(product) for product in products]
-    left = [product for product, values in zip(products, told, strict=True) if values is None]
-    rest = all_values(estimate.inner, left) if left else np.empty(0)  # which need not have an answer to what is told
+    determined = [estimate.determined(product) for product in products]
+    left = [product for product, values in zip(products, determined, strict=True) if values is None]
+    # The inner estimate need not have an answer to what is determined.
+    rest = all_values(estimate.inner, left) if left else np.empty(0)
     if estimate.correction is not None:
         rest = rest + np.concatenate([np.empty(0), *map(estimate.correction, left)])
     ends = iter(np.split(rest, np.cumsum([product.queries for product in left[:-1]])))
-    return np.concatenate([next(ends) if values is None else values for values in told])
+    return np.concatenate([next(ends) if values is None else values for values in determined])
 
 
 @reconstruct.register
-def _(form: Informed, answers: Sequence[Array], units: Sequence[float]) -> Estimate:
+def _(form: WithExactBlocks, answers: Sequence[Array], units: Sequence[float]) -> Estimate:
     if not form.conditions:
         return reconstruct(form.inner, answers, units)
     held = len(answers) if form.stacked else len(answers) - len(form.conditions)
@@ -230,7 +231,7 @@ def _in_order(counts: Array, block: Block) -> Array:
 
 
 def _grouped(held: Array, k: int, columns: Sequence[Column], n: int) -> tuple[PredicateSet | None, Array]:
-    """The predicates of an attribute with n values of which columns are counted, and the counts, with one axis for it.
+    """The predicates of an attribute with n values whose columns are counted, and the counts, with one axis for it.
 
     `held` has the columns from axis k on. Groups of one value each are the values, and a single group is the total.
     """
@@ -285,7 +286,7 @@ def _possible(known: Sequence[Known]) -> bool:
     codes = [
         [codes_of(p, each.domain.shape[i]) for each in known for j, p in each.product.factors if j == i] for i in axes
     ]
-    parts = [np.unique(np.stack(each), axis=1) for each in codes]  # what the tables together tell apart
+    parts = [np.unique(np.stack(each), axis=1) for each in codes]  # what the tables together distinguish
     if math.prod(part.shape[1] for part in parts) > _MOST_PARTS:
         return True
     if len(known) <= 2 and all(min(part.shape) == 1 or part.shape[1] == part.max() + 1 for part in parts):

@@ -23,6 +23,7 @@ from hdmm.reconstruct.estimate import (
     TOGETHER,
     CoordinateEstimate,
     Estimate,
+    ProductEstimate,
     TableEstimate,
     alike,
     in_cells,
@@ -100,20 +101,35 @@ def _(form: ClassForm, answers: Sequence[Array], units: Sequence[float]) -> Esti
 @reconstruct.register
 def _(form: Orthogonal, answers: Sequence[Array], units: Sequence[float]) -> Estimate:
     """A_b⁺y of every block b, in coordinates of the parts it sees, its attributes ascending."""
-    found: list[Array] = []
+    coordinates: list[Array] = []
     for j, (block, y, unit) in enumerate(zip(form.blocks, answers, units, strict=True)):
         parts = form.parts_of(j)
         each = [form.factor(axes, A, tuple(parts[i] for i in axes))[1] for axes, A in block.factors]
         T = kron_slabs([Dense(inverse) for inverse in each], y, np.float64)
         order = block.axes
         T = T.reshape([form.parts[i][parts[i]].shape[1] for i in order])
-        found.append(unit * T.transpose([order.index(i) for i in sorted(order)]))
-    return SpacesEstimate(form, found)
+        coordinates.append(unit * T.transpose([order.index(i) for i in sorted(order)]))
+
+    def values(product: Product) -> Array:
+        """What every block says about the product."""
+        found = np.zeros(product.queries)
+        for space in filter(None, form.spaces(product)):
+            T, axes = coordinates[space.number], sorted(form.blocks[space.number].axes)
+            order = [i for on, _ in space.sets for i in on]
+            for i in order:
+                if i not in axes:  # the block totals it
+                    one = form.total_in(i)
+                    T, axes = np.multiply.outer(T, one / (one @ one)), [*axes, i]
+            rows = [Dense(form.rows(*on, parts)) for on, parts in zip(space.sets, space.parts, strict=True)]
+            found += kron_slabs(rows, T.transpose([axes.index(i) for i in order]), np.float64)
+        return found
+
+    return ProductEstimate(values)
 
 
 @reconstruct.register
 def _(form: Direct, answers: Sequence[Array], units: Sequence[float]) -> Estimate:
-    return DirectEstimate(form, [y * unit for y, unit in zip(answers, units, strict=True)])
+    return as_measured(form, [y * unit for y, unit in zip(answers, units, strict=True)])
 
 
 @reconstruct.register
@@ -135,41 +151,16 @@ def in_unit_noise(blocks: Sequence[Block], answers: Sequence[Array], units: Sequ
     return np.concatenate([np.ravel(answer) * (unit * block.weight) for answer, unit, block in parts])
 
 
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class DirectEstimate(Estimate):
+def as_measured(form: Direct, answers: Sequence[Array]) -> Estimate:
     """Answers to the products that were measured, and to no others."""
 
-    form: Direct
-    answers: Sequence[Array]
-
-    def values(self, product: Product) -> Array:
-        measured = self.form.block_of(product)
+    def values(product: Product) -> Array:
+        measured = form.block_of(product)
         if measured is None:
             raise StrategyError(f"Product ({product}) was not measured, and without inference it has no answer.")
-        return self.answers[measured]
+        return answers[measured]
 
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class SpacesEstimate(Estimate):
-    """What every block of an orthogonal form says, in coordinates of the parts that it sees."""
-
-    form: Orthogonal
-    coordinates: Sequence[Array]
-
-    def values(self, product: Product) -> Array:
-        form, found = self.form, np.zeros(product.queries)
-        for space in filter(None, form.spaces(product)):
-            T, axes = self.coordinates[space.number], sorted(form.blocks[space.number].axes)
-            order = [i for on, _ in space.sets for i in on]
-            for i in order:
-                if i not in axes:  # the block totals it
-                    one = form.total_in(i)
-                    T, axes = np.multiply.outer(T, one / (one @ one)), [*axes, i]
-            rows = [Dense(form.rows(*on, parts)) for on, parts in zip(space.sets, space.parts, strict=True)]
-            found += kron_slabs(rows, T.transpose([axes.index(i) for i in order]), np.float64)
-        return found
+    return ProductEstimate(values)
 
 
 @final

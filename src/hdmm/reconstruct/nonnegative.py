@@ -30,13 +30,13 @@ from hdmm.reconstruct.estimate import Estimate, in_cells
 from hdmm.reconstruct.fitted import MOST_FITTED, fitted, groupings
 from hdmm.reconstruct.information import Information
 from hdmm.reconstruct.known import Known, KnownEstimate
-from hdmm.reconstruct.least_squares import DirectEstimate
+from hdmm.reconstruct.least_squares import as_measured
 from hdmm.reconstruct.whole_numbers import rounded
 from hdmm.strategy.axis_groups import AxisGroups
 from hdmm.strategy.blocks import Block, BlockTable
 from hdmm.strategy.error import check_support
 from hdmm.strategy.form import Direct, Form, NoClosedFormError, NoForm
-from hdmm.strategy.informed import Informed
+from hdmm.strategy.informed import WithExactBlocks
 from hdmm.strategy.orthogonal import Orthogonal
 
 MOST_CELLS = 1 << 27
@@ -84,7 +84,7 @@ def _(
     form: Direct, answers: Sequence[Array], units: Sequence[float], estimate: Estimate, known: Sequence[Known] = ()
 ) -> Estimate:
     """Queries measured one by one; an answer below 0 becomes 0."""
-    return DirectEstimate(form, [np.maximum(y * unit, 0.0) for y, unit in zip(answers, units, strict=True)])
+    return as_measured(form, [np.maximum(y * unit, 0.0) for y, unit in zip(answers, units, strict=True)])
 
 
 @nonnegative.register
@@ -99,7 +99,11 @@ def _(
 
 @nonnegative.register
 def _(
-    form: Informed, answers: Sequence[Array], units: Sequence[float], estimate: Estimate, known: Sequence[Known] = ()
+    form: WithExactBlocks,
+    answers: Sequence[Array],
+    units: Sequence[float],
+    estimate: Estimate,
+    known: Sequence[Known] = (),
 ) -> Estimate:
     """The same with the known counts as measurements of large weight, which proportional fitting makes exact."""
     check_nonnegative(form, integers=False)
@@ -124,12 +128,16 @@ def _(
     form: Direct, answers: Sequence[Array], units: Sequence[float], found: Estimate, known: Sequence[Known] = ()
 ) -> Estimate:
     """Queries measured one by one, each rounded by itself."""
-    return DirectEstimate(form, [np.rint(np.maximum(y * unit, 0.0)) for y, unit in zip(answers, units, strict=True)])
+    return as_measured(form, [np.rint(np.maximum(y * unit, 0.0)) for y, unit in zip(answers, units, strict=True)])
 
 
 @in_integers.register
 def _(
-    form: Informed, answers: Sequence[Array], units: Sequence[float], found: Estimate, known: Sequence[Known] = ()
+    form: WithExactBlocks,
+    answers: Sequence[Array],
+    units: Sequence[float],
+    found: Estimate,
+    known: Sequence[Known] = (),
 ) -> Estimate:
     """The same beside one known table or two, whose sums stay; check_nonnegative says where."""
     check_nonnegative(form, integers=True)
@@ -182,14 +190,14 @@ def _(form: Orthogonal, *, integers: bool) -> None:
 
 
 @_check.register
-def _(form: Informed, *, integers: bool) -> None:
+def _(form: WithExactBlocks, *, integers: bool) -> None:
     if not form.inner.has_cells:
         raise StrategyError(
             "Beside known counts, this plan gives unbiased counts only. Ask for these, or leave out the known ones."
         )
     _check(form.inner, integers=False)
     cells = _Cells.of(form.domain, (*form.blocks, *form.known_blocks))
-    tables = len(form.told or maximal(block.axes for block in form.known_blocks))
+    tables = len(form.determined or maximal(block.axes for block in form.known_blocks))
     most = {1: MOST_FITTED, 2: MOST_TRANSPORTED}.get(tables, 0)
     if integers and (not cells.groups.trivial or cells.size > most):
         raise StrategyError(
@@ -258,8 +266,8 @@ def _(estimate: KnownEstimate) -> Estimate:
     return estimate.inner
 
 
-def _axes(form: Informed, known: Sequence[Known]) -> list[int]:
-    """The attributes that were measured, or of which counts are known."""
+def _axes(form: WithExactBlocks, known: Sequence[Known]) -> list[int]:
+    """The attributes that were measured, or whose counts are known."""
     return sorted({i for block in form.blocks for i in block.axes}.union(*(each.axes for each in known)))
 
 

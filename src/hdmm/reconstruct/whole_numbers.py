@@ -17,6 +17,7 @@ from scipy.optimize import linprog
 
 from hdmm.base.exceptions import StrategyError
 from hdmm.base.steps import shown_steps
+from hdmm.base.tolerances import SAME_COUNT
 from hdmm.matrix import Array, gram, to_dense
 from hdmm.reconstruct.information import Information
 
@@ -24,7 +25,6 @@ _CANDIDATES = 256  # cells that may gain a unit in a round, and as many that may
 _WORK = 1 << 27  # cells times rounds
 _LEAST_ROUNDS, _MOST_ROUNDS = 40, 1000
 _LONG = 1 << 18  # cells from which on progress is shown
-_WHOLE = 1e-9  # below a whole number: rounding
 _LARGEST_AXIS = 2048  # values of an attribute up to which its gram is written out
 
 
@@ -67,7 +67,7 @@ def _controlled(x: Array, groupings: Sequence[Array]) -> Array:
 
     Each cell is in one group of each, so this is a transport problem, whose least-cost solutions are whole numbers.
     """
-    down = np.floor(x + _WHOLE)
+    down = np.floor(x + SAME_COUNT)
     A = sp.vstack([sp.csr_array((np.ones(len(x)), (g, np.arange(len(x))))) for g in groupings])
     off, cost = np.rint(A @ x - A @ down), 1 - 2 * (x - down)
     found: Any = linprog(cost, A_eq=A, b_eq=off, bounds=(0, 1), method="highs-ds")

@@ -32,7 +32,7 @@ _AHEAD = 32  # restarts that wait or run on the executor at most
 _LOOK = 0.1  # seconds between looks at whether Ctrl-C was pressed
 _OVERDUE = 0.1  # of a time limit: workers stop by themselves, and after this nobody waits for them any more
 
-Told: TypeAlias = tuple[Result, frozenset[str]]
+JobResult: TypeAlias = tuple[Result, frozenset[str]]
 """The result of a job, and the operators whose strategies it looked at."""
 
 
@@ -45,7 +45,7 @@ def results_from(
         yield lambda jobs: map(result_of, jobs)
         return
     with held_interrupts() as interrupted, _pool(workers, executor) as pool:
-        ahead = Ahead(pool, later, interrupted)
+        ahead = SpeculativeExecutor(pool, later, interrupted)
         try:
             yield ahead.results
         finally:
@@ -86,7 +86,7 @@ class _Recording(SpawnContext):
 
 
 class _Undisturbed(SpawnProcess):
-    """A process that no Ctrl-C reaches, not even while it starts and has yet to be told to ignore it."""
+    """A process that no Ctrl-C reaches, not even while it starts and does not ignore it yet."""
 
     def start(self) -> None:
         if sys.platform == "win32":
@@ -105,7 +105,7 @@ def _ignore_interrupts() -> None:
 
 
 @final
-class Ahead:
+class SpeculativeExecutor:
     """Jobs on an executor. `later` gives those that will probably follow a job; if `interrupted`, waiting ends."""
 
     def __init__(
@@ -115,7 +115,7 @@ class Ahead:
         self.later = later
         self.interrupted = interrupted
         self.start = time.monotonic()
-        self.begun: dict[tuple[str, int], tuple[Job, Future[Told]]] = {}
+        self.begun: dict[tuple[str, int], tuple[Job, Future[JobResult]]] = {}
 
     def results(self, jobs: Iterator[Job]) -> Iterator[Result]:
         """The results of the jobs, in order; each job is taken when the result before it was."""
@@ -123,11 +123,11 @@ class Ahead:
             self._begin(job)
             for later in islice(self.later(job), _AHEAD - 1):
                 self._begin(later)
-            result, looked_at = self._told(job)
+            result, looked_at = self._result(job)
             given = self.begun.pop(job.name)[0].search.found
             if any(given.get(name) is not job.search.found.get(name) for name in looked_at):
                 self._begin(job)
-                result, _ = self._told(job)
+                result, _ = self._result(job)
                 del self.begun[job.name]
             yield result
 
@@ -151,7 +151,7 @@ class Ahead:
         except Exception as wrong:
             raise _failed(wrong) from wrong
 
-    def _told(self, job: Job) -> Told:
+    def _result(self, job: Job) -> JobResult:
         deadline, until = job.search.deadline, math.inf
         if deadline is not None:
             until = max(time.monotonic(), deadline) + 1.0 + _OVERDUE * (deadline - self.start)
@@ -164,7 +164,7 @@ class Ahead:
         except Exception as wrong:
             raise _failed(wrong) from wrong
 
-    def _awaited(self, future: Future[Told], until: float) -> Told:
+    def _awaited(self, future: Future[JobResult], until: float) -> JobResult:
         while not self.interrupted():
             try:
                 return future.result(min(_LOOK, max(0.0, until - time.monotonic())))
@@ -205,7 +205,7 @@ def _failed(wrong: Exception) -> StrategyError:
     )
 
 
-def _elsewhere(job: Job, until: float | None) -> Told:
+def _elsewhere(job: Job, until: float | None) -> JobResult:
     """The result of a job in another thread, process or machine, in one BLAS thread as in one process."""
     found = _Noted(job.search.found)
     deadline = None if until is None else time.monotonic() + (until - time.time())

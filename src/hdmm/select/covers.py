@@ -91,7 +91,7 @@ def group_cover(targets: Sequence[int], d: int, *, groups: int, rng: np.random.G
 
 
 def spread_sets(d: int, k: int) -> list[int]:
-    """Subsets of k of d attributes, no two of which share k − 1: a lexicographic code. O(subsets · code).
+    """Subsets of k of d attributes, such that no two share k − 1: a lexicographic code. O(subsets · code).
 
     >>> len(spread_sets(8, 4))  # the Steiner system S(3, 4, 8)
     14

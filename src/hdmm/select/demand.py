@@ -19,6 +19,7 @@ from typing import final
 import numpy as np
 
 from hdmm.base.exceptions import StrategyError
+from hdmm.base.tolerances import SUPPORT
 from hdmm.describe.predicates import PredicateSet, Total
 from hdmm.describe.product import Product
 from hdmm.describe.workload import Workload
@@ -29,7 +30,6 @@ from hdmm.strategy.subsets import SubsetSums, Whole, listed
 
 MAX_WHOLE = 20  # number of attributes up to which all 2^d subsets are listed (8 MiB per vector)
 _MAX_REACH = 1 << 24  # subsets that marginals may reach if there are more attributes, repeats counted
-_NOISE = 1e-11  # relative to tr V: the size that rounding leaves of g₁ if V asks only for the total
 
 
 @final
@@ -217,11 +217,11 @@ def _plain_shares(predicates: PredicateSet, n: int) -> tuple[float, float]:
 
 def _shares(c: float, across: float, whole: float, n: int) -> tuple[float, float]:
     rest = whole - across / c
-    return max(across, 0.0) / c**2, rest if n > 1 and rest > _NOISE * whole else 0.0
+    return max(across, 0.0) / c**2, rest if n > 1 and rest > SUPPORT * whole else 0.0
 
 
 def spread(B: Matrix) -> float:
-    """c = 1ᵀ(BᵀB)⁻¹1: the variance of the total estimated from the base alone; infinite if it tells nothing of it.
+    """c = 1ᵀ(BᵀB)⁻¹1: the variance of the total estimated from the base alone; infinite if it says nothing about it.
 
     >>> spread(Eye(4))
     4.0
@@ -241,7 +241,7 @@ def contrasts(n: int) -> Matrix:
 
 
 def is_contrasts(B: Matrix) -> bool:
-    """Whether a base is one of `contrasts`: it tells nothing of the total, so that BᵀB has no inverse."""
+    """Whether a base is one of `contrasts`: it says nothing about the total, so that BᵀB has no inverse."""
     return isinstance(B, Scaled) and isinstance(B.inner, Residual)
 
 

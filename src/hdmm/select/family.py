@@ -1,8 +1,8 @@
 """Family: matrices with columns of norm 1 as a function of free numbers x, and how a gradient is pulled back to x.
 
 Everything that depends on A(x) depends on it through G = AᵀA. Losses that are traces of H = G⁻¹ are computed implicitly
-(`Implicit.loss`, and `theta.Seen` for several at once), in O(np²) for p-Identities; losses that need the eigenvectors
-of G have it written out (`Explicit.gram`, `Explicit.pull`), in O(pn²).
+(`Implicit.loss`, and `theta.InverseGram` for several at once), in O(np²) for p-Identities; losses that need the
+eigenvectors of G have it written out (`Explicit.gram`, `Explicit.pull`), in O(pn²).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ takes O(n) for each of some sixty nodes t = eˢ, at even steps of s, and so a st
 
 Rounds of several such problems, in which V of one follows from A of the others, settle in fewer rounds by Anderson's
 method (`Extrapolation`): go on from the combination of the last images of V whose residuals nearly cancel. Residuals
-are compared by diagonals and row sums only, which tell surrogates apart. What is not a gram matrix any more is not
+are compared by diagonals and row sums only, which distinguish surrogates. What is not a gram matrix any more is not
 used.
 """
 
@@ -32,6 +32,7 @@ import numpy as np
 from scipy.linalg import eigh, eigh_tridiagonal
 
 from hdmm.base.exceptions import StrategyError
+from hdmm.base.tolerances import RIDGE
 from hdmm.matrix import (
     AllIntervalsGram,
     Array,
@@ -49,7 +50,6 @@ from hdmm.matrix import (
 from hdmm.select.search import Search, first_search
 
 WORK = 1.4e11  # Σ rows³ of eigenproblems: about 15 s
-_RIDGE = 1e-10  # relative to the mean diagonal of V: gives A full rank, and costs its root in error
 _ABOVE = 1 + 1e-14  # columns are scaled to a little less than 1, so that rounding never takes them above it
 _STEPS = 60  # of the dual; prefixes and ranges on one attribute converge in 5 to 20
 _NODES, _BEYOND = 0.5, 9.0  # between nodes, and of the logarithm of t outside that of the eigenvalues: 1e-8 is lost
@@ -174,7 +174,7 @@ def blocks_optimum(blocks: GramBlocks, search: Search, *, tolerance: float, iter
     """The same where V is block diagonal; it writes to the diagonals of the blocks."""
     for block in blocks:
         m = len(block.V)
-        block.V.flat[:: m + 1] += _RIDGE * max(float(np.trace(block.V)) / m, np.finfo(float).tiny)
+        block.V.flat[:: m + 1] += RIDGE * max(float(np.trace(block.V)) / m, np.finfo(float).tiny)
     found: list[tuple[float, tuple[Array, ...]]] = []
     bound, begun = 0.0, time.monotonic()
     for number, step in enumerate(ascent(lambda: blocks, np.sqrt(_diagonal(blocks))), start=1):

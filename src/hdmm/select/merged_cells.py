@@ -1,4 +1,4 @@
-"""MergedCells: values of an attribute that no query tells apart, as one cell each.
+"""MergedCells: values of an attribute that no query distinguishes, as one cell each.
 
 Let M add up the values of each cell, so that a workload is W = W'M, where W' has a column for each cell. A strategy A'
 for W' is A = A'M on the domain: its columns are those of A', some of them repeated, so that its sensitivity is the
@@ -53,7 +53,7 @@ class MergedCells:
 
     @classmethod
     def of(cls, products: Sequence[Product], *, apart: Iterable[int] = ()) -> MergedCells | None:
-        """The cells that some products tell apart, all values of the attributes `apart`; None if none are merged.
+        """The cells that some products distinguish, all values of the attributes `apart`; None if none are merged.
 
         Predicates on several attributes at once leave theirs as they are, unless nothing else is asked for. Where OPT_0
         takes all values of several attributes as one, which cannot be written back, cells must halve their number.

@@ -11,7 +11,7 @@ from hdmm.base.exceptions import StrategyError
 from hdmm.describe.predicates import Identity
 from hdmm.privacy.guarantee import Noise
 from hdmm.select.opt_0 import FEW, kinds
-from hdmm.select.opt_b import freeable, opt_b
+from hdmm.select.opt_b import opt_b, own_base_candidates
 from hdmm.select.opt_g import opt_g
 from hdmm.select.opt_m import opt_m
 from hdmm.select.opt_plus import opt_plus
@@ -57,7 +57,7 @@ def operators_for(problem: Problem) -> list[Operator]:
     products = problem.workload.products
     once = 1 if problem.noise.convex else None
     active = {i for product in products for i, _ in product.factors}
-    if not active:  # multiples of the total, of which there is nothing to pursue
+    if not active:  # multiples of the total, where there is nothing to gain
         return [*residual, Operator("OPT_0", opt_x, 1)]
     if len(active) == 1:
         (cells,) = (problem.workload.domain.shape[i] for i in active)
@@ -82,7 +82,7 @@ def operators_for(problem: Problem) -> list[Operator]:
     if several and quick:
         # Late, because a start takes seconds.
         chosen.append(Operator("OPT_+", for_worst_case(_raced(opt_plus), "repeat"), agree=_UNIONS, patience=_IMPATIENT))
-    if several and quick and freeable(problem):
+    if several and quick and own_base_candidates(problem):
         chosen.append(Operator("OPT_B", for_worst_case(opt_b, "weigh"), once, agree=_MARGINALS))
     if quick and set(mergeable(problem)) == active and _ranked(problem, math.prod(problem.terms.sizes)):
         chosen.append(Operator("OPT_0", for_worst_case(_raced(opt_merged), "repeat"), patience=_IMPATIENT))

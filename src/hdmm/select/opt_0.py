@@ -17,6 +17,7 @@ import numpy as np
 from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
 from hdmm.base.exceptions import StrategyError
+from hdmm.base.tolerances import SAME_GRAM
 from hdmm.matrix import (
     Array,
     Dense,
@@ -52,7 +53,6 @@ _QUICK = 256  # cells up to which a step of the Gaussian optimum takes a millise
 _PRECISE, _CLOSE = 1e-5, 1e-3  # how far the Gaussian optimum may be from its bound, there and on more cells
 _ON_DEVICE = 4096  # cells from which a GPU, if there is one, is faster than the processor
 _TOLERANCE = 1e-6  # at 1024 cells; steps get dearer with n faster than their gains get smaller
-_SAME = 1e-12  # of the trace of V: what may be rounding
 FEW = 512  # cells up to which the rows of a tree start may grow anywhere, and random rows take no longer
 _BRANCHINGS = (16, 8, 32, 4)
 _MOST_ROWS = 1024  # of a tree: steps take O(p³), and on 4096 prefix sums 1365 rows lose in four times the winner's time
@@ -84,7 +84,7 @@ def opt_0(V: Matrix, search: Search, noise: Noise = Noise.LAPLACE) -> Matrix:
     whole = trace(V)
     if n == 1 or not whole > 0:
         return Eye(n)
-    if whole - total(V) / n <= _SAME * whole:  # V = c·11ᵀ
+    if whole - total(V) / n <= SAME_GRAM * whole:  # V = c·11ᵀ
         return Ones(1, n)
     if noise is Noise.GAUSSIAN and exchangeable(V) and total(V) >= whole:
         return _even_optimum(V)

@@ -1,4 +1,4 @@
-"""OPT_B: marginals over bases, of which blocks have their own on one attribute. It generalises OPT_G.
+"""OPT_B: marginals over bases, where blocks have their own on one attribute. It generalises OPT_G.
 
 A base that suits ranges by state need not suit ranges by sex. On the attribute that is freed the blocks no longer
 diagonalise together, but their error is exact still, a sum over the classes of the other attributes (loss.py), and all
@@ -45,29 +45,29 @@ def opt_b(problem: Problem, search: Search) -> Strategy:
     before = [search.found[name] for name in ("OPT_B", "OPT_G") if name in search.found]
     found = before or [opt_g(problem, search)]
     first, drawn = found[-1], search.restart % 2 == 1 and not problem.noise.convex
-    for axis in unlike(problem):
+    for axis in distinct_candidates(problem):
         start = next((each for each in found if _own_axes(each) <= {axis}), first)
         start = _rebased(problem, start, axis, search.silent())
-        found.append(freed(problem, start, axis, search, drawn=drawn))
+        found.append(with_own_bases(problem, start, axis, search, drawn=drawn))
         if search.late:
             break
     return min(found, key=problem.error)
 
 
-def unlike(problem: Problem) -> list[int]:
+def distinct_candidates(problem: Problem) -> list[int]:
     """The attributes that can be freed; under Gaussian noise, one of those that can be exchanged.
 
     There they start from the same bases, and end with the same error. Under Laplace noise other draws end elsewhere.
     """
     place, chosen = problem.terms.axes.index, list[int]()
-    for axis in freeable(problem):
+    for axis in own_base_candidates(problem):
         alike = (problem.terms.interchangeable(place(each), place(axis)) for each in chosen)
         if not (problem.noise.convex and any(alike)):
             chosen.append(axis)
     return chosen
 
 
-def freeable(problem: Problem) -> list[int]:
+def own_base_candidates(problem: Problem) -> list[int]:
     """The attributes that several products hold with predicates for which a base is better than the identity."""
     terms = problem.terms
     found, active = list[int](), terms.active
@@ -81,17 +81,17 @@ def freeable(problem: Problem) -> list[int]:
 
 
 def refined(problem: Problem, start: Strategy, search: Search, *, steps: int = 10_000) -> Strategy:
-    """The local minimum below a strategy of marginals over bases, of which one attribute may have several.
+    """The local minimum below a strategy of marginals over bases; one attribute may have several.
 
     As `bases.refined`, whose strategies have one base per attribute; so many steps per power of the norm of parts.
     """
     own = _own_axes(start)
     if not own:
         return bases.refined(problem, start, search, steps=steps)
-    return freed(problem, start, min(own), search, steps=steps) if len(own) == 1 else start
+    return with_own_bases(problem, start, min(own), search, steps=steps) if len(own) == 1 else start
 
 
-def freed(
+def with_own_bases(
     problem: Problem, start: Strategy, axis: int, search: Search, *, drawn: bool = False, steps: int = 10_000
 ) -> Strategy:
     """The local minimum below a strategy, with a base for every block on one attribute; `drawn` anew, or its own."""

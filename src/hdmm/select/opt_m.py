@@ -31,7 +31,7 @@ from hdmm.strategy.subsets import SubsetSums, members, subset_of
 _SMALL = 10  # number of attributes up to which all 2^d subsets are the rows of one array
 _MAX_INCIDENCES = 1 << 24
 _MOVES = 96  # sets of marginals tried in one round of the search
-_RELAX = 1.5  # of the steps of starts and moves, of which only the best count
+_RELAX = 1.5  # of the steps of starts and moves, where only the best count
 _START_HEATS = ((8, 16), (88, 4))  # steps of descent, and how many of the starts go on
 _MOVE_HEATS = ((4, 24), (16, 6), (64, 1))
 _GAIN = 1e-5  # of the error, that a move must have

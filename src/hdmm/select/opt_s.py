@@ -25,7 +25,7 @@ from hdmm.select.loss import OwnBases
 from hdmm.select.minimize import minimize
 from hdmm.select.problem import Problem
 from hdmm.select.search import Search
-from hdmm.select.whole_factors import whole_basis
+from hdmm.select.whole_factors import fewest_bits, whole_basis
 from hdmm.strategy.axis_groups import AxisGroups
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.strategy import Strategy
@@ -77,8 +77,13 @@ def opt_s(problem: Problem, search: Search) -> Strategy:
 
 
 def suits_signs(problem: Problem) -> bool:
-    """Whether signed rows are worth trying: Laplace noise, a sum of errors, few cells, and fewer directions."""
+    """Whether signed rows are worth trying: Laplace noise, a sum of errors, few cells, and fewer directions.
+
+    They are not for sums over bins, which are published with their bounds: these have directions of their own.
+    """
     if problem.noise is not Noise.LAPLACE or problem.parts is not None or problem.known:
+        return False
+    if any(product.binned_sums for product in problem.given.products):
         return False
     axes = _active(problem.given)
     cells, queries = math.prod(problem.given.domain.shape[i] for i in axes), problem.given.queries
@@ -130,19 +135,8 @@ def _active(workload: Workload) -> Attributes:
 
 def _whole(A: Array, B: Array, W: Array) -> Array:
     """A as integers T·B that span the same, by as few bits in T as _COST asks for."""
-    T = np.linalg.lstsq(B.T.astype(np.float64), A.T, rcond=None)[0].T
-    least, found = _error(A, W), None
-    for bits in _BITS:
-        rounded = np.rint(T * (2**bits / np.abs(T).max())).astype(np.int64)
-        if np.linalg.matrix_rank(rounded) < len(B):
-            continue
-        found = rounded[rounded.any(axis=1)] @ B
-        found //= max(1, int(np.gcd.reduce(found, axis=None)))
-        if _error(found.astype(np.float64), W) <= (1 + _COST) * least:
-            break
-    if found is None:
-        raise StrategyError("Signed rows cannot be rounded to integers: their entries are too unlike.")
-    return found
+    T, least = np.linalg.lstsq(B.T.astype(np.float64), A.T, rcond=None)[0].T, _error(A, W)
+    return fewest_bits(T, B, lambda whole: _error(whole.astype(np.float64), W) <= (1 + _COST) * least, _BITS)
 
 
 def _error(A: Array, W: Array) -> float:

@@ -95,9 +95,9 @@ def product_loss(
     1.0
     """
     family = DenseTheta(None)
-    seen = [family.seen(theta, each, ds) for theta, each, ds in zip(thetas, terms.grams, diagonals, strict=True)]
-    taus = [each.taus for each in seen]
-    gradients = [each.gradient(weights.tolist()) for each, weights in zip(seen, terms.partials(taus), strict=True)]
+    inverses = list(map(family.inverse_gram, thetas, terms.grams, diagonals))
+    taus = [each.taus for each in inverses]
+    gradients = [each.gradient(weights.tolist()) for each, weights in zip(inverses, terms.partials(taus), strict=True)]
     return terms.error(taus), gradients
 
 

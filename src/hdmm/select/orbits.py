@@ -24,6 +24,7 @@ from typing import TypeAlias, final
 import numpy as np
 
 from hdmm.base.exceptions import StrategyError
+from hdmm.base.tolerances import SAME_GRAM
 from hdmm.describe.domain import Domain
 from hdmm.describe.product import Attributes
 from hdmm.matrix import Array, Dense, Matrix, Repeated, Residual, diagonal, exchangeable, to_dense
@@ -42,7 +43,6 @@ _WORK = 2e9  # Σ cells³ of the blocks, per step
 _MOST_SPACES = 1 << 12
 _MOST_LISTED = 1 << 18  # spaces of all products, repeats counted, and products times spaces: a second
 _MOST_ENTRIES = 1 << 26  # of the largest factor on the values of its attributes, which a form writes out: 512 MiB
-_SAME = 1e-12  # of the largest entry: grams that differ by less are the same
 _GAP = 1e-6  # at which the optimum is found where steps are short,
 _FAR = 1e-4  # and where they are long
 _SHORT = 1e7  # Σ cells³
@@ -51,7 +51,7 @@ _MOST_LARGEST = 1 << 26  # the same times those of contrasts: answers are below 
 _ONE = np.ones((1, 1))
 
 OrbitSpace: TypeAlias = Mapping[int, int]
-"""The attributes that are in the contrasts of one of their orbits, and of which one; all others are in the quotient."""
+"""The attributes that are in the contrasts of one of their orbits, with its number; all others are in the quotient."""
 
 
 def opt_orbits(problem: Problem, search: Search) -> Strategy:
@@ -63,7 +63,7 @@ def opt_orbits(problem: Problem, search: Search) -> Strategy:
     >>> w = Workload.product(domain, age=Prefix(), sex=Identity()) + Workload.marginals(domain, [("sex",)])
     >>> found = opt_orbits(Problem(w, Noise.GAUSSIAN), first_search())
     >>> [block.axes for block in found.blocks], round(unit_error(w, found, noise=Noise.GAUSSIAN), 2)
-    ([(0,), (0, 1)], 40.66)
+    ([(0,), (0, 1)], 40.76)
     """
     cells = OrbitCells.of(problem.terms)
     if cells is None:
@@ -132,7 +132,7 @@ class Orbits:
         """What V multiplies the contrasts of each orbit by, over its size; 0 for orbits of one value."""
         s, own = self.sizes, np.bincount(self.of, weights=diagonal(V)) / self.sizes
         found = (own - quotient.diagonal()) / np.maximum(s - 1, 1)
-        return np.where((s > 1) & (found * s > _SAME * own), found, 0.0)
+        return np.where((s > 1) & (found * s > SAME_GRAM * own), found, 0.0)
 
     def contrast(self, orbit: int) -> Matrix:
         """s times the deviations from the mean of an orbit's s values, as integers."""
@@ -272,4 +272,4 @@ def _exchange(V: Array, v: int, w: int) -> bool:
     """Whether exchanging two values leaves the grams as they are."""
     off = np.abs(V[:, v] - V[:, w])
     off[:, [v, w]] = 0.0
-    return bool(max(off.max(), np.abs(V[:, v, v] - V[:, w, w]).max()) <= _SAME)
+    return bool(max(off.max(), np.abs(V[:, v, v] - V[:, w, w]).max()) <= SAME_GRAM)

@@ -38,6 +38,7 @@ from typing import final
 import numpy as np
 import scipy.linalg
 
+from hdmm.base.tolerances import SUPPORT
 from hdmm.matrix import (
     Array,
     Chain,
@@ -61,13 +62,12 @@ from hdmm.select.marginal_weights import polish, slopes
 from hdmm.select.parts import Asked, Parted, asked_at
 from hdmm.select.search import Search
 from hdmm.select.terms import Terms, is_total, mixed
-from hdmm.select.theta import DenseTheta, Seen, theta_of
+from hdmm.select.theta import DenseTheta, InverseGram, theta_of
 from hdmm.strategy.mixture import Mixture
 from hdmm.strategy.subsets import Listed
 
 _ZERO = 1e-10  # δ's of whitened grams below this are 0; they are accurate to 1e-13
 _NONE = (np.empty(0), np.empty(0))
-_SUPPORT = 1e-11  # relative to tr(V)·‖q‖²; rounding in qᵀVq stays near 1e-15 of it
 
 BaseFamily = DenseTheta | Constant
 """A base that stands beside Total."""
@@ -132,14 +132,14 @@ class BesideTotal:
     base: int
     c: float
     Vh: Array
-    seen: Seen | None
+    seen: InverseGram | None
 
     @classmethod
     def of(cls, family: BaseFamily, x: Array, grams: Grams, base: int = 0) -> BesideTotal:
         """The pair at x, by one product with each gram; O(np²) for a p-Identity."""
         matrices = [grams.matrices[v] for v in grams.active]
         if isinstance(family, DenseTheta):
-            seen = family.seen(x, matrices, [grams.diagonals[v] for v in grams.active])
+            seen = family.inverse_gram(x, matrices, [grams.diagonals[v] for v in grams.active])
             h, taus = seen.row_sums, seen.taus
         else:
             if is_contrasts(family.A):
@@ -159,7 +159,7 @@ class BesideTotal:
 
     @classmethod
     def _of_contrasts(cls, A: Matrix, grams: Grams, base: int) -> BesideTotal:
-        """A base that tells nothing of the total: the limit of c → ∞, in which nothing is left to optimise."""
+        """A base that says nothing about the total: the limit of c → ∞, in which nothing is left to optimise."""
         n = A.shape[1]
         rest = [
             (trace(V) - total(V) / n) * (n - 1) / n if v in grams.active else 0.0 for v, V in enumerate(grams.matrices)
@@ -213,7 +213,7 @@ class Diagonalised:
         weighted = [Q.T @ V.matmat(Q) for V in grams.matrices]
         norms = np.einsum("ij,ij->j", Q, Q)
         table = np.stack([np.diag(T) for T in weighted], axis=1)
-        noise = _SUPPORT * np.multiply.outer(norms, [d.sum() for d in grams.diagonals])
+        noise = SUPPORT * np.multiply.outer(norms, [d.sum() for d in grams.diagonals])
         return cls(deltas, np.where(table > noise, table, 0.0), families, xs, Q, weighted)
 
     def pull(self, E0: Array, E1: Array) -> tuple[Array, Array]:

@@ -50,7 +50,7 @@ class Problem:
     goal: Goal | None = None
     known: tuple[Product, ...] = ()  # whose answers are public, so that nothing needs to be asked about them
     cells: MergedCells | None = None  # which are the domain's values, where they are merged
-    values: Problem | None = None  # the problem of which the cells are merged
+    values: Problem | None = None  # the problem whose cells are merged
 
     @classmethod
     def of(cls, goal: Goal, noise: Noise) -> Problem:
@@ -60,12 +60,14 @@ class Problem:
 
     @cached_property
     def merged(self) -> Problem:
-        """The same problem over cells that its queries tell apart (merged_cells.py); itself if these are the values.
+        """The same problem over cells that its queries distinguish (merged_cells.py); itself if these are the values.
 
-        Values of attributes about which counts are known stay apart.
+        Values of attributes about which counts are known stay apart, and so do bins whose sums are asked for: these
+        are published with what they would be at the ends of the bins.
         """
         products = [*self.given.products, *(self.goal.workload.products if self.goal is not None else ())]
-        cells = MergedCells.of(products, apart={i for product in self.known for i in product.axes})
+        known = {i for product in self.known for i in product.axes}
+        cells = MergedCells.of(products, apart=known.union(*(product.binned_sums for product in products)))
         if cells is None:
             return self
         goal = self.goal

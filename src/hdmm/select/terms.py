@@ -17,6 +17,7 @@ from typing import final
 
 import numpy as np
 
+from hdmm.base.tolerances import SAME_GRAM
 from hdmm.describe.predicates import PredicateSet, Total
 from hdmm.describe.product import Product
 from hdmm.describe.workload import Workload
@@ -39,7 +40,6 @@ from hdmm.strategy.mixture import single_factors, tabulate
 
 _FEW = 16  # terms that are never written out
 _MOST_WRITTEN = 4096  # values of an attribute whose grams are added up: 128 MiB
-_SAME = 1e-12  # relative to n·tr V: V is a multiple of 11ᵀ if 1ᵀV1 falls short of n·tr V by less
 
 
 @final
@@ -265,7 +265,7 @@ def is_total(V: Matrix) -> bool:
     (True, False, True)
     """
     most = V.shape[0] * trace(V)
-    return most - total(V) <= _SAME * most
+    return most - total(V) <= SAME_GRAM * most
 
 
 def _is_empty(product: Product) -> bool:

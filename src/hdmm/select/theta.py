@@ -60,8 +60,8 @@ class DenseTheta(Implicit, Explicit):
 
     def loss(self, x: Array, V: Matrix, diagonal_of_V: Array) -> tuple[float, Array]:
         """C = tr((AᵀA)⁻¹V) and ∂C/∂x. One product of p rows with V, and O(np²)."""
-        seen = self.seen(x, [V], [self.xp.asarray(diagonal_of_V)])
-        return float(seen.taus[0]), seen.gradient([1.0])
+        inverse = self.inverse_gram(x, [V], [self.xp.asarray(diagonal_of_V)])
+        return float(inverse.taus[0]), inverse.gradient([1.0])
 
     def gram(self, x: Array) -> Array:
         T = self.laid(x)
@@ -76,9 +76,9 @@ class DenseTheta(Implicit, Explicit):
         s = 1 + T.sum(axis=0)
         A = T / s
         AF = A @ F
-        return self.freed(2 * (AF - np.einsum("pn,pn->n", AF, A) - F.diagonal() / s**2) / s)
+        return self.free_entries(2 * (AF - np.einsum("pn,pn->n", AF, A) - F.diagonal() / s**2) / s)
 
-    def seen(self, x: Array, grams: Sequence[Matrix], diagonals: Sequence[Array]) -> Seen:
+    def inverse_gram(self, x: Array, grams: Sequence[Matrix], diagonals: Sequence[Array]) -> InverseGram:
         """(AᵀA)⁻¹ applied to several grams. One product of p rows with each, and O(np²)."""
         T = self.laid(x)
         s = 1.0 + T.sum(axis=0)
@@ -87,7 +87,7 @@ class DenseTheta(Implicit, Explicit):
         M.reshape(-1)[:: len(M) + 1] += 1.0
         R = _inverse(M) if self.xp is np else _inverse_on_device(self.xp, M)
         U = [V.along(B[:, :, None])[:, :, 0] for V in grams]
-        return Seen(self, T, s, B, R, diagonals, U, [each @ B.T for each in U])
+        return InverseGram(self, T, s, B, R, diagonals, U, [each @ B.T for each in U])
 
     def laid(self, x: Array) -> Array:
         """Θ."""
@@ -97,14 +97,14 @@ class DenseTheta(Implicit, Explicit):
         T.reshape(-1)[self.free] = self.xp.asarray(x)
         return T
 
-    def freed(self, T: Array) -> Array:
+    def free_entries(self, T: Array) -> Array:
         """The entries of a p × n array that are free."""
         return T if self.free is None else T.reshape(-1)[self.free]
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Seen:
+class InverseGram:
     """H = (AᵀA)⁻¹ at one x, with U = BV and K = BVBᵀ for some grams V, and the gradient in x from ∂f/∂H."""
 
     of: DenseTheta
@@ -136,7 +136,7 @@ class Seen:
             cross = np.multiply.outer(ones, along)
             U, K, d = U + np.multiply.outer(ones, row) + along[:, None], K + cross + cross.T, d + 2 * row
         RU = self.R @ U
-        return self.of.freed(_gradient(self.T, self.s, d, RU, (2 * self.R @ K @ self.R) @ self.T))
+        return self.of.free_entries(_gradient(self.T, self.s, d, RU, (2 * self.R @ K @ self.R) @ self.T))
 
 
 @final

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -57,19 +58,28 @@ def on_basis(F: Array, B: Array, A: Array) -> SpaceFactor:
     """
     span = np.linalg.qr(B.T.astype(np.float64))[0]
     f, b, a = F @ span, B @ span, A @ span
-    R = triangle(np.linalg.solve(b.T, a.T).T)
-    least = float(np.linalg.norm(np.linalg.solve(a.T, f.T)) ** 2)
-    found: SpaceFactor | None = None
-    for bits in _BITS:
-        rounded = np.rint(R * (2**bits / np.abs(R).max())).astype(np.int64)
-        if np.linalg.matrix_rank(rounded @ b) < len(b):
-            continue
-        whole = _whole_product(rounded, B)
-        whole //= np.gcd.reduce(whole, axis=None)
+
+    def loss(whole: Array) -> float:
         norm = float((whole.astype(np.float64) ** 2).sum(axis=0).max())
-        loss = norm * float(np.linalg.norm(np.linalg.solve((whole @ span).T, f.T)) ** 2)
-        found = SpaceFactor(Dense(frozen(whole)), norm, loss)
-        if loss <= (1 + _COST) * least:
+        return norm * float(np.linalg.norm(np.linalg.solve((whole @ span).T, f.T)) ** 2)
+
+    least = float(np.linalg.norm(np.linalg.solve(a.T, f.T)) ** 2)
+    R = triangle(np.linalg.solve(b.T, a.T).T)
+    whole = fewest_bits(R, B, lambda whole: loss(whole) <= (1 + _COST) * least, _BITS)
+    return SpaceFactor(Dense(frozen(whole)), float((whole.astype(np.float64) ** 2).sum(axis=0).max()), loss(whole))
+
+
+def fewest_bits(T: Array, B: Array, exact: Callable[[Array], bool], tried: Sequence[int]) -> Array:
+    """Integers T̂·B that span what B does, T̂ near a multiple of T by as few bits as make it `exact`, or by the most."""
+    found: Array | None = None
+    for bits in tried:
+        rounded = np.rint(T * (2**bits / np.abs(T).max())).astype(np.int64)
+        if np.linalg.matrix_rank(rounded) < len(B):
+            continue
+        whole = _whole_product(rounded[rounded.any(axis=1)], B)
+        whole //= np.gcd.reduce(whole, axis=None)
+        found = whole
+        if exact(whole):
             break
     if found is None:
         raise StrategyError("A factor cannot be rounded to integers: its entries are too unlike.")

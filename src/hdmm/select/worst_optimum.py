@@ -24,6 +24,7 @@ from typing import TypeAlias, final
 import numpy as np
 
 from hdmm.base.exceptions import StrategyError
+from hdmm.base.tolerances import RIDGE
 from hdmm.describe.domain import Domain
 from hdmm.describe.predicates import Identity, Total
 from hdmm.describe.product import Product
@@ -42,7 +43,6 @@ _MOST_ENTRIES = 1 << 24  # of all queries written out: 128 MiB
 _MOST_CLASSES = 1 << 10  # times products
 _STEPS = 400  # prefixes and the age pyramid take 30 to 60
 _CLOSE = 1e-4  # of the bound: as near as it has to be
-_RIDGE = 1e-10  # of the mean diagonal of V, so that A has full rank
 _LARGEST = 1 << 16  # entry of a factor, which are integers
 _MOST_CONTRASTS = 1 << 18  # entries of the contrasts of a block together, and
 _MOST_LARGEST = 1 << 26  # times those of its factor: answers are below 2^60 at 2^32 rows
@@ -99,7 +99,7 @@ def worst_optimum(goal: Goal, search: Search | None = None) -> WorstOptimum:
         """What the weighted rows ask of each class: that of all copies is as if each had its share of Λ."""
         grams = [(each.W.T * w) @ each.W for each, w in zip(queries, omega, strict=True)]
         found = np.tensordot(np.transpose([each.asked for each in queries]), np.stack(grams), axes=1)
-        ridges[:] = _RIDGE * np.trace(found, axis1=1, axis2=2) / cells.count
+        ridges[:] = RIDGE * np.trace(found, axis1=1, axis2=2) / cells.count
         found += ridges[:, None, None] * np.eye(cells.count)
         return list(map(GramBlock, cells.dimensions.tolist(), found / cells.copies))
 

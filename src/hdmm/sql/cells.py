@@ -19,7 +19,7 @@ MOST_LISTED = 2**22  # cells, runs or groups that are listed one by one
 @final
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """A subset of the n cells of an attribute: disjoint inclusive runs in order, no two of which are adjacent.
+    """A subset of the n cells of an attribute: disjoint inclusive runs in order, and no two are adjacent.
 
     >>> Cells.of(10, [(5, 7), (0, 2), (3, 3)])
     Cells(n=10, runs=((0, 3), (5, 7)))

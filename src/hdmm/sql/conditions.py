@@ -195,7 +195,7 @@ def _is_computed(node: Expr) -> bool:
 
 
 def _numeric(scope: Scope, node: Expr) -> Fraction | None:
-    """The value of a literal that is a number; None for what is no literal."""
+    """The value of a literal that is a number; None for anything else."""
     if not is_constant(node):
         return None
     value = _not_null(scope, node)

@@ -146,7 +146,7 @@ def settled(f: Formula, grouped: Collection[int], shape: Sequence[int]) -> Formu
 
 
 def holds(f: Formula, codes: Sequence[Array], shape: Sequence[int]) -> Array:
-    """Whether a formula holds in each row, of which there is one array of codes per attribute. O(rows · literals).
+    """Whether a formula holds in each row, given as one array of codes per attribute. O(rows · literals).
 
     >>> holds(on(1, Cells.span(4, 0, 2)), [np.array([0, 0]), np.array([1, 3])], [2, 4])
     array([ True, False])

@@ -124,7 +124,7 @@ class Measures:
 
     @classmethod
     def at_ends(cls, selects: Sequence[SelectParts]) -> tuple[tuple[int, ...], tuple[Measures, ...]] | None:
-        """The sums and means of values of which only the bin is known, with every value at the ends of its bin.
+        """The sums and means of values that are known by their bins only, with every value at the ends of its bin.
 
         (their places among the aggregates, and for each SELECT all of them at the lower ends, then all at the upper
         ends); None if there are none.
@@ -186,7 +186,7 @@ def _summed(scope: Scope, node: Expr, summing: Summing = "value") -> tuple[Valua
 
 
 def _ordered(scope: Scope, node: Expr) -> Ordering:
-    """The cells of the column of which a quantile is asked for."""
+    """The cells of the column whose quantile is asked for."""
     node = bare(node)
     if not isinstance(node, exp.Column):
         raise scope.source.at(node, "A median or quantile is of a column: of integers or bins.")

@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from sqlglot import exp
 
 from hdmm.base.exceptions import SqlError, WorkloadError
+from hdmm.base.numbers import many
 from hdmm.describe.column import columns
 from hdmm.describe.domain import Domain
 from hdmm.describe.table_column import TableColumn, number_ends
@@ -232,7 +233,7 @@ class BoundStatement:
         if not keyed or (percent == "row" and len(keyed) == 1):
             advice = 'Use percent = "column" or "total", or group by two columns.' if keyed else "Group by a column."
             raise source.at(
-                select.node, f"A table with {len(keyed)} group columns has no totals of {percent}s. {advice}"
+                select.node, f"A table with {many(len(keyed), 'group column')} has no totals of {percent}s. {advice}"
             )
         return keyed[:-1] if percent == "row" else keyed[-1:] if percent == "column" and len(keyed) > 1 else []
 

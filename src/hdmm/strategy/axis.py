@@ -25,6 +25,7 @@ import scipy.linalg
 import scipy.sparse as sp
 
 from hdmm.base.exceptions import StrategyError
+from hdmm.base.tolerances import SUPPORT
 from hdmm.matrix import (
     Array,
     Chain,
@@ -51,11 +52,10 @@ from hdmm.matrix import (
 )
 from hdmm.matrix.matrix import frozen
 
-SUPPORT_TOLERANCE = 1e-11  # of tr(V)·‖Z_c‖: rounding in tr(V Z_c) stays near 1e-15 of it
 _ROUNDING = 1e-14  # where a class is measured, no more than this is cut: steep bases have classes with ‖Z_c‖ near 1e8
 _COMMUTE = 1e-8  # off-diagonals above this, of whitened grams of norm 1, mean that they do not commute
 _SAME = 1e-10  # δ's closer than this are one class; eigenvalues of whitened grams are good to 1e-13
-_SAFE = 1e-11  # least reciprocal condition at which a gram is inverted; below, its eigenvectors tell its rank
+_SAFE = 1e-11  # least reciprocal condition at which a gram is inverted; below, its eigenvectors show its rank
 _NOTHING = 1e-18  # of tr(AᵀA)·‖u‖²: less of Total's direction is rounding, which stays near 1e-21 of it
 _WRITTEN = 64  # values of an attribute up to which its coordinates are a table: one product, not several
 
@@ -77,7 +77,7 @@ class Axis(ABC):
     rounding: ClassVar[float]  # the least tolerance of `traces` at which what is left is no rounding
 
     @abstractmethod
-    def traces(self, V: Matrix, tolerance: float = SUPPORT_TOLERANCE) -> Array:
+    def traces(self, V: Matrix, tolerance: float = SUPPORT) -> Array:
         """tr(V Z_c) for every class, what may be rounding set to 0."""
 
     @abstractmethod
@@ -120,9 +120,9 @@ class ClosedAxis(Axis):
     """Few classes, each with an implicit Z_c: products, marginals, marginals over bases."""
 
     forms: tuple[Matrix, ...]
-    rounding = SUPPORT_TOLERANCE
+    rounding = SUPPORT
 
-    def traces(self, V: Matrix, tolerance: float = SUPPORT_TOLERANCE) -> Array:
+    def traces(self, V: Matrix, tolerance: float = SUPPORT) -> Array:
         if len(self.factors) == 1 and self.total is not None and isinstance(V, Ones):
             return np.eye(len(self.forms))[0]  # to the last digit
         values = np.array([trace_product(Z, V) for Z in self.forms])
@@ -158,7 +158,7 @@ class EigenAxis(Axis):
         """The first column of each class."""
         return np.cumsum(self.sizes) - self.sizes
 
-    def traces(self, V: Matrix, tolerance: float = SUPPORT_TOLERANCE) -> Array:
+    def traces(self, V: Matrix, tolerance: float = SUPPORT) -> Array:
         values = np.add.reduceat(np.einsum("ij,ij->j", self.Q, V.matmat(self.Q)), self.starts)
         sizes = np.maximum.reduceat(np.einsum("ij,ij->j", self.Q, self.Q), self.starts)
         # A class that every factor measures never decides support: nothing of it is cut.
@@ -228,7 +228,7 @@ def joint_variances(axes: Sequence[Axis], W: Matrix) -> Array:
     columns = W.T.matmat(np.eye(W.shape[0]))
     table = np.maximum(joint_products(axes, columns, columns), 0.0)
     sizes = reduce(np.multiply.outer, map(_class_sizes, axes)).ravel()
-    seen = table.sum(axis=0) > SUPPORT_TOLERANCE * float((columns**2).sum()) * sizes / W.shape[1]
+    seen = table.sum(axis=0) > SUPPORT * float((columns**2).sum()) * sizes / W.shape[1]
     return np.where(seen, table, 0.0)
 
 

@@ -202,7 +202,7 @@ class Tabulated:
         return cls(groups.original, held, groups, table.weights**2, *found)
 
     def split(self, axes: Sequence[Axis | None]) -> tuple[tuple[Axis, ...], Mixture, Attributes]:
-        """The axes, of which free attributes have none and get their cells; λ by their classes; the free attributes."""
+        """The axes; free attributes have none and get their cells; λ by their classes; the free attributes."""
         held = tuple(cells_of(each) if axis is None else axis for axis, each in zip(axes, self.factors, strict=True))
         lam = Mixture(self.squares, self.choices, tuple(axis.delta for axis in held))
         return held, lam, tuple(i for i, axis in enumerate(axes) if axis is None)

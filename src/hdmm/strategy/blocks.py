@@ -90,7 +90,7 @@ class BlockTable(Sequence[Block]):
         return tuple([Block(weight, factors) for weight, factors in zip(weights, each, strict=True)])
 
     def per_block(self, values: Sequence[T]) -> Iterator[list[T]]:
-        """For each block, what its factors have, of which each distinct one has a value."""
+        """For each block, what its factors have; each distinct one has a value."""
         held, starts = [values[k] for k in self.numbers.tolist()], self.starts.tolist()
         return (held[a:b] for a, b in itertools.pairwise(starts))
 
@@ -119,7 +119,7 @@ class BlockTable(Sequence[Block]):
         return np.repeat(np.arange(len(self.weights)), np.diff(self.starts))
 
     def products(self, values: Sequence[int | float]) -> Array:
-        """Π over the factors of each block, of which each distinct one has a value; exact for integers."""
+        """Π over the factors of each block; each distinct one has a value; exact for integers."""
         exact = all(isinstance(value, int) for value in values)
         dtype = np.float64 if not exact else np.int64 if self._fits(values) else object
         out = np.ones(len(self.weights), dtype=dtype)

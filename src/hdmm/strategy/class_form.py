@@ -19,12 +19,13 @@ import numpy as np
 
 from hdmm.base.connected import connected
 from hdmm.base.exceptions import StrategyError
+from hdmm.base.tolerances import SUPPORT
 from hdmm.describe.domain import Domain
 from hdmm.describe.predicates import PredicateSet, Total
 from hdmm.describe.product import Attributes, Product
 from hdmm.matrix import Array, Dense, Eye, Kron, Matrix, quadratic, trace
 from hdmm.matrix.matrix import frozen
-from hdmm.strategy.axis import SUPPORT_TOLERANCE, Axis, axis_beside_total, axis_of, joint_products, joint_variances
+from hdmm.strategy.axis import Axis, axis_beside_total, axis_of, joint_products, joint_variances
 from hdmm.strategy.axis_groups import AxisGroups, Tabulated
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.class_inverse import Boxes, Coupled, Inverse, Pairs, Scalars
@@ -165,7 +166,7 @@ class ClassForm(Form):
         total = self._summed(squares, choices, grams, tables)
         if math.isinf(total):
             return total
-        if all(axis.rounding == SUPPORT_TOLERANCE for axis in self.axes):
+        if all(axis.rounding == SUPPORT for axis in self.axes):
             return total
         # What may be rounding does not decide support; but where it is measured, it counts (SF1's fourth digit).
         fuller = self.traces(grams, fully=True)
@@ -178,7 +179,7 @@ class ClassForm(Form):
         return tuple(
             np.ones((1, len(each)))
             if i in self.free
-            else np.stack([axis.traces(V, axis.rounding if fully else SUPPORT_TOLERANCE) for V in each], axis=1)
+            else np.stack([axis.traces(V, axis.rounding if fully else SUPPORT) for V in each], axis=1)
             for i, (axis, each) in enumerate(zip(self.axes, grams, strict=True))
         )
 

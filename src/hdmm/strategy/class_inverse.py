@@ -22,6 +22,7 @@ import numpy as np
 import scipy.linalg
 
 from hdmm.base.exceptions import StrategyError
+from hdmm.base.tolerances import SUPPORT
 from hdmm.describe.product import Attributes
 from hdmm.matrix import Array, Dense, Matrix, gram, quadratic, to_dense, trace, trace_product
 from hdmm.strategy.mixture import SLAB_CELLS, Mixture, box_keys, quotient_sum
@@ -32,7 +33,6 @@ _MOST_NUMBERS = 1 << 26  # of the inverses of all classes together (512 MiB)
 _MOST_STEPS = 1 << 36  # Σ n³ over all classes: half a minute
 _MOST_REACH = 1 << 20  # classes that the blocks reach, repeats counted
 _SAFE = 1e-10  # least squared pivot, of a matrix with diagonal 1, at which a Cholesky factor is trusted
-_SUPPORT = 1e-11  # of tr(U)·tr(V): rounding in tr(UV) stays near 1e-15 of it
 
 Boxes: TypeAlias = Mapping[int, Array]
 """The classes of some attributes, ascending; the others are in their first class, which is Total's."""
@@ -188,7 +188,7 @@ class Coupled(Inverse):
         if self.unseen is None:
             return False
         U = self.unseen[places]
-        return bool((_trace_products(U, V) > _SUPPORT * trace(V) * np.trace(U, axis1=1, axis2=2)).any())
+        return bool((_trace_products(U, V) > SUPPORT * trace(V) * np.trace(U, axis1=1, axis2=2)).any())
 
 
 def _inverted(X: Array) -> tuple[Array, Array]:

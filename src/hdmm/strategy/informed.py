@@ -30,6 +30,7 @@ import scipy.linalg
 import scipy.sparse as sp
 
 from hdmm.base.exceptions import StrategyError
+from hdmm.base.tolerances import NO_VARIANCE
 from hdmm.describe.predicates import Groups, PredicateSet, Vectors
 from hdmm.describe.product import Product
 from hdmm.describe.workload import Workload
@@ -57,16 +58,15 @@ from hdmm.strategy.form import Form, constant_variances
 SURE = 1e100  # the weight of a known block: 1/λ is 1e-200, far below any noise, and far above what floats cannot hold
 MOST_CONDITIONS = 2048  # known counts in a form that is not diagonal
 _NOISELESS = 1e-100  # a variance below it is that of known counts
-_ROUNDING = 1e-12  # of the variance without conditions
-_MOST_WRITTEN = 1024  # values of an attribute of which what is asked beyond groups is written out: O(n³), a second
+_MOST_WRITTEN = 1024  # values of an attribute up to which what is asked beyond groups is written out: O(n³), a second
 _MOST_GROUPED = 1 << 25  # values times groups, if they are written out: 256 MiB
-_SAME = 1e-10  # of the answers to irregular numbers, which tell queries within groups from others
+_SAME = 1e-10  # of the answers to irregular numbers, which distinguish queries within groups from others
 _PAIRS = 1 << 22  # covariances at once
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class Informed(Form):
+class WithExactBlocks(Form):
     """Another form beside known counts: what these determine has no variance, and the rest less.
 
     The known blocks are the last blocks of `inner` at overwhelming weight; or, with `conditions`, the known counts as
@@ -75,7 +75,7 @@ class Informed(Form):
 
     inner: Form
     known_blocks: Sequence[Block]
-    told: tuple[Product, ...] = ()  # what they answer has no variance, not even by rounding
+    determined: tuple[Product, ...] = ()  # what they answer has no variance, not even by rounding
     conditions: tuple[Product, ...] = ()
     stacked: bool = True
 
@@ -93,7 +93,7 @@ class Informed(Form):
         return self.known_blocks
 
     def total_variance(self, products: Sequence[Product]) -> float:
-        left = [product for product in products if not told(self.told, product)] if self.told else products
+        left = [product for product in products if not determined_by(self.determined, product)]
         total = self.inner.total_variance(left) if left else 0.0
         if self.conditions and math.isfinite(total):
             each = ((product.weight**2, self.variances(product)) for product in left)
@@ -101,7 +101,7 @@ class Informed(Form):
         return total if total > _NOISELESS else 0.0
 
     def variances(self, product: Product) -> Iterator[Array]:
-        if told(self.told, product):
+        if determined_by(self.determined, product):
             yield np.zeros(product.queries)
             return
         start = 0
@@ -115,11 +115,11 @@ class Informed(Form):
                 for G in (self.across(product, rows[at : at + self._step]) for at in range(0, len(rows), self._step))
             ]
             left = piece - np.concatenate([np.empty(0), *gain])
-            yield np.where(left > _ROUNDING * piece, left, 0.0)
+            yield np.where(left > NO_VARIANCE * piece, left, 0.0)
             start += len(piece)
 
     def covariances(self, first: Product, rows: Array, second: Product, others: Array) -> Array:
-        if told(self.told, first) or told(self.told, second):
+        if determined_by(self.determined, first) or determined_by(self.determined, second):
             return np.zeros(len(rows))
         found = self.inner.covariances(first, rows, second, others)
         if not self.conditions:
@@ -163,7 +163,7 @@ class Informed(Form):
 
 
 @constant_variances.register
-def _(form: Informed, products: Sequence[Product]) -> Array:
+def _(form: WithExactBlocks, products: Sequence[Product]) -> Array:
     return np.full(len(products), np.nan) if form.conditions else _cut(constant_variances(form.inner, products))
 
 
@@ -171,21 +171,21 @@ def _cut(variances: Array) -> Array:
     return np.where(np.abs(variances) <= _NOISELESS, 0.0, variances)
 
 
-def told(known: Sequence[Product], product: Product) -> bool:
+def determined_by(known: Sequence[Product], product: Product) -> bool:
     """Whether the answers to one of the known products determine those to a product."""
-    return any(tells(each, product) for each in known)
+    return any(determines(each, product) for each in known)
 
 
 def needed(known: Sequence[Product]) -> tuple[Product, ...]:
-    """The products without those that others tell; of those that say the same, one stays."""
+    """The products without those that others determine; of equivalent ones, one stays."""
     left = list(dict.fromkeys(known))
     for product in tuple(left):
-        if told([other for other in left if other is not product], product):
+        if determined_by([other for other in left if other is not product], product):
             left.remove(product)
     return tuple(left)
 
 
-def tells(known: Product, product: Product) -> bool:
+def determines(known: Product, product: Product) -> bool:
     """Whether the answers to a known product, by values or groups of them, determine those to another product."""
     held, shape = dict(known.factors), product.domain.shape
     for axes, p in product.sets:
@@ -198,8 +198,8 @@ def tells(known: Product, product: Product) -> bool:
 
 
 def unknown(workload: Workload, known: Sequence[Product]) -> Workload:
-    """The workload without what known products tell; all of it if they tell everything."""
-    left = tuple(product for product in workload.products if not told(known, product))
+    """The workload without what known products determine; all of it if they determine everything."""
+    left = tuple(product for product in workload.products if not determined_by(known, product))
     return Workload(workload.domain, left) if 0 < len(left) < len(workload.products) else workload
 
 
@@ -207,7 +207,7 @@ def beyond_groups(workload: Workload, known: Sequence[Product]) -> Workload:
     """What is asked for beyond known groups, where that is a product: the same error, and less to be measured.
 
     If all other attributes of a product are known whole, W becomes W(I − P), where P spreads the count of a group
-    evenly. For a release, a query may be told apart from its groups in a better way, so the error found is at most
+    evenly. For a release, a query may be estimated from its groups in a better way, so the error found is at most
     that of these queries; for identities it is the same.
     """
     products = tuple(_beyond(product, known) for product in workload.products)
@@ -215,7 +215,7 @@ def beyond_groups(workload: Workload, known: Sequence[Product]) -> Workload:
 
 
 def _beyond(product: Product, known: Sequence[Product]) -> Product:
-    if told(known, product):  # then nothing is beyond
+    if determined_by(known, product):  # then nothing is beyond
         return product
     for each in known:
         held = dict(each.factors)
@@ -290,7 +290,7 @@ class _Level:
 @final
 @dataclass(frozen=True, eq=False)
 class Leveled:
-    """The factors of an attribute: the one that is measured besides Total, and those that tell known levels."""
+    """The factors of an attribute: the one that is measured besides Total, and those that measure known levels."""
 
     base: Matrix
     inverse: Matrix  # H
@@ -301,7 +301,8 @@ class Leveled:
     def of(cls, base: Matrix, levels: Sequence[Array]) -> Leveled | None:
         """The factors of levels, each the group of every value; None if there is no such form.
 
-        Levels must lie one within the other, coarsest first; the base must tell all values apart, or all but the total.
+        Levels must lie one within the other, coarsest first. The base must measure all values, or all but the
+        total.
         """
         n = base.shape[1]
         H = Diag(np.full(n, 1 / n**2)) if isinstance(base, Residual) else inverse_gram(base)
@@ -324,12 +325,12 @@ class Leveled:
 
     @property
     def rows(self) -> tuple[Matrix, ...]:
-        """A factor that tells the groups of each level."""
+        """A factor that measures the groups of each level."""
         return tuple(level.rows for level in self.levels)
 
     @cached_property
     def cells(self) -> Matrix:
-        """A factor that tells all values, as the base does if it is no residual one."""
+        """A factor that measures all values, as the base does if it is not a residual one."""
         n = self.base.shape[1]
         return Scaled(n, Eye(n)) if isinstance(self.base, Residual) else self.base
 

@@ -243,7 +243,7 @@ class ListedTerms:
         return np.bincount(self.cells, weights=self.values * coefficients[self.terms], minlength=len(self.keys))
 
     def against(self, cells: Array, terms: int) -> Array:
-        """Σ over the cells, of which each has a number, by term."""
+        """Σ over the numbered cells, by term."""
         return np.bincount(self.terms, weights=self.values * cells[self.cells], minlength=terms)
 
 

@@ -5,7 +5,7 @@ blocks see different parts of some attribute, their rows are orthogonal, however
 [W A_b⁺]_b without attributes being merged. So it is for residual spaces, each of which is what the table of a set of
 attributes says beyond totals (docs/research/operators.md), and for exchangeable values (select/orbits.py).
 
-Values that no factor tells apart may be one cell each: then A and W have a column per cell, and rows need to be
+Values that no factor distinguishes may be one cell each: then A and W have a column per cell, and rows need to be
 orthogonal on cells only.
 
 If what factors see of an attribute is not orthogonal to its total but does not contain it, parts are *oblique*: the
@@ -26,11 +26,12 @@ import numpy as np
 
 from hdmm.base.connected import connected
 from hdmm.base.exceptions import StrategyError
+from hdmm.base.tolerances import SUPPORT
 from hdmm.describe.domain import Domain
 from hdmm.describe.predicates import PredicateSet, Total
 from hdmm.describe.product import Attributes, Product
 from hdmm.matrix import Array, Dense, Kron, Matrix, Ones, Repeated, diagonal, to_dense, trace
-from hdmm.strategy.axis import SUPPORT_TOLERANCE, is_structured
+from hdmm.strategy.axis import is_structured
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.form import Form
 
@@ -38,7 +39,7 @@ _NOTHING = 1e-9  # of unit vectors: parts as near to orthogonal as this are
 _SEEN = 1e-7  # of the longest direction: what a factor sees of an attribute
 _ROUNDING = 1e-15  # of what predicates ask for
 _MOST_ENTRIES = 1 << 27  # of the queries on the attributes of one block, written out: 1 GiB
-_MOST_VALUES = 4096  # of an attribute of which a factor sees everything
+_MOST_VALUES = 4096  # of an attribute that a factor sees whole
 _PIECE = 1 << 24  # numbers that are worked on at once
 _TOTAL = Total()
 
@@ -85,14 +86,15 @@ class PartGrams:
 @final
 @dataclass(frozen=True, eq=False)
 class Orthogonal(Form):
-    """Blocks of which each sees parts of its own; a product is asked of the blocks whose parts it sees.
+    """Blocks that each see parts of their own; a product is asked of the blocks whose parts it sees.
 
-    `parts` are columns, by attribute, on which rows of the other parts are 0; the first sees the total. `places` has
-    the block of each combination.
-    `first` has the value of each attribute that stands for another one, its cell; on others the columns are 0.
+    `parts` are columns, by attribute, on which rows of the other parts are 0; the first sees the total. Attributes with
+    the same number in `kinds` have the same parts. `places` has the block of each combination. `first` has the value of
+    each attribute that stands for another one, its cell; on others the columns are 0.
     """
 
     parts: tuple[tuple[Array, ...], ...]
+    kinds: tuple[int, ...]
     places: Mapping[Places, int]
     first: tuple[Array, ...]
     has_cells: ClassVar[bool] = False
@@ -115,14 +117,16 @@ class Orthogonal(Form):
         if any(n > _MOST_VALUES and None in each.values() for n, each in zip(shape, spans, strict=True)):
             return None
         for parts_of in (_parts_on_values, _parts_on_cells, _parts_beside_total):
-            made = {(n, *each): parts_of(n, each) for n, each in zip(shape, spans, strict=True)}
-            found = [made[n, *each] for n, each in zip(shape, spans, strict=True)]
+            keys = [(n, *each) for n, each in zip(shape, spans, strict=True)]
+            made = {key: parts_of(key[0], each) for key, each in zip(keys, spans, strict=True)}
+            kinds, found = list(map(list(made).index, keys)), [made[key] for key in keys]
             places: dict[Places, int] = {}
             for j, block in enumerate(blocks):
                 on = ((i, span) for f in block.factors for i, span in zip(f[0], seen[f], strict=True))
                 places[_places({i: found[i].numbers[span] for i, span in on})] = j
             if len(places) == len(blocks):
-                return cls(domain, blocks, tuple([p.bases for p in found]), places, tuple([p.first for p in found]))
+                bases, first = [p.bases for p in found], [p.first for p in found]
+                return cls(domain, blocks, tuple(bases), tuple(kinds), places, tuple(first))
         return None
 
     def total_variance(self, products: Sequence[Product]) -> float:
@@ -136,7 +140,7 @@ class Orthogonal(Form):
                 for piece in self._pieces(space):
                     V = Kron(tuple([Dense(self._asked(*space.sets[k]).grams[space.parts[k]]) for k in piece.sets]))
                     asked, on_rows = trace(V), V.matmat(piece.inverse)
-                    if asked - float(np.vdot(on_rows, piece.A.T)) > SUPPORT_TOLERANCE * asked:
+                    if asked - float(np.vdot(on_rows, piece.A.T)) > SUPPORT * asked:
                         return math.inf
                     found *= float(np.vdot(on_rows, piece.inverse))
                 total += found
@@ -189,7 +193,7 @@ class Orthogonal(Form):
 
     def rows(self, axes: Attributes, p: PredicateSet, parts: PartNumbers) -> Array:
         """A predicate set in coordinates of some parts: a row for each predicate. Kept for the next block."""
-        key = (p, *(id(self.parts[i][part]) for i, part in zip(axes, parts, strict=True)))
+        key = ("rows", p, self._kinds(axes), parts)
         if key not in self._known:
             B, W = self._columns(axes, parts), p.matrix(math.prod(self.domain.shape[i] for i in axes))
             if W.shape[0] * B.shape[1] > _MOST_ENTRIES:
@@ -199,7 +203,7 @@ class Orthogonal(Form):
 
     def factor(self, axes: Attributes, A: Matrix, parts: PartNumbers) -> tuple[Array, Array]:
         """(A, A⁺) in coordinates of some parts."""
-        key = (A, *(id(self.parts[i][part]) for i, part in zip(axes, parts, strict=True)))
+        key = ("factor", A, self._kinds(axes), parts)
         if key not in self._known:
             found = A.matmat(self._columns(axes, parts)).astype(np.float64)
             self._known[key] = found, inverted(found)
@@ -222,12 +226,15 @@ class Orthogonal(Form):
 
     @cached_property
     def _unlike(self) -> tuple[int, ...]:
-        """The attributes of which the part of the total holds more than the total."""
+        """The attributes whose first part holds more than the total."""
         return tuple(i for i, parts in enumerate(self.parts) if parts[0].shape[1] > 1)
 
     @cached_property
     def _known(self) -> dict[Any, Any]:
         return {}
+
+    def _kinds(self, axes: Attributes) -> tuple[int, ...]:
+        return tuple([self.kinds[i] for i in axes])
 
     def _columns(self, axes: Attributes, parts: PartNumbers) -> Array:
         return reduce(np.kron, [self.parts[i][part] for i, part in zip(axes, parts, strict=True)])
@@ -237,11 +244,11 @@ class Orthogonal(Form):
         return p.count(math.prod(self.domain.shape[i] for i in axes))
 
     def _asked(self, axes: Attributes, p: PredicateSet) -> PartGrams:
-        key = (p, *(id(self.parts[i]) for i in axes))
+        key = ("asked", p, self._kinds(axes))
         if key not in self._known:
             V = p.gram(math.prod(self.domain.shape[i] for i in axes))
             whole, found = trace(V), dict[PartNumbers, Array]()
-            least = SUPPORT_TOLERANCE * whole
+            least = SUPPORT * whole
             for parts in itertools.product(*(range(len(self.parts[i])) for i in axes)):
                 B = self._columns(axes, parts)
                 G = B.T @ V.matmat(B)
@@ -252,7 +259,7 @@ class Orthogonal(Form):
         return self._known[key]
 
     def _on_cells(self, axes: Attributes, V: Matrix) -> float:
-        """The trace of V on cells; infinite if V tells values of one cell apart."""
+        """The trace of V on cells; infinite if V distinguishes values of one cell."""
         shape = [self.domain.shape[i] for i in axes]
         first = np.ravel_multi_index(np.ix_(*(self.first[i] for i in axes)), shape).ravel()
         cells = np.unique(first)
@@ -262,7 +269,7 @@ class Orthogonal(Form):
         E[cells, np.arange(len(cells))] = 1.0
         on_cells = V.matmat(E)
         squares = diagonal(V) + diagonal(V)[first] - 2 * on_cells[np.arange(len(first)), np.searchsorted(cells, first)]
-        return math.inf if squares.sum() > SUPPORT_TOLERANCE * trace(V) else float(diagonal(V)[cells].sum())
+        return math.inf if squares.sum() > SUPPORT * trace(V) else float(diagonal(V)[cells].sum())
 
     def _pieces(self, space: AskedBlock, links: Sequence[Attributes] = ()) -> list[Piece]:
         """The pieces of what is asked of a block, which no factor, predicate set or link crosses."""
@@ -393,7 +400,7 @@ def _parts_on_values(n: int, spans: Mapping[_Span, Array | None]) -> _Parts:
 
 
 def _parts_on_cells(n: int, spans: Mapping[_Span, Array | None]) -> _Parts:
-    """The same where values that no factor tells apart are one cell each."""
+    """The same where values that no factor distinguishes are one cell each."""
     _, cells, of = np.unique([span.of for span in spans], axis=1, return_index=True, return_inverse=True)
     over = {span: U if U is None else _basis(U[cells]) for span, U in spans.items()}
     found = _parts_on_values(len(cells), over)

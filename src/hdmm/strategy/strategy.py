@@ -25,7 +25,7 @@ from hdmm.strategy.axis_groups import AxisGroups, Tabulated
 from hdmm.strategy.blocks import Block, BlockTable, sharing
 from hdmm.strategy.class_form import ClassForm
 from hdmm.strategy.form import Direct, Form, NoClosedFormError, NoForm
-from hdmm.strategy.informed import SURE, Informed, Leveled, needed
+from hdmm.strategy.informed import SURE, Leveled, WithExactBlocks, needed
 from hdmm.strategy.mixture import SLAB_CELLS
 from hdmm.strategy.orthogonal import Orthogonal
 from hdmm.strategy.subsets import subsets
@@ -121,7 +121,7 @@ class Strategy:
         block's largest norm: never less, and the same if some cell has them all.
         """
         if not self.groups.trivial and self._is_wide:
-            return _dot(coefficients, self._largest_norms(order).tolist())
+            return _dot(coefficients, self.norms(order).tolist())
         if not self.groups.trivial:
             blocks = [block.by_axis for block in self.groups.blocks(self.blocks)]
             norms = {A: column_norms(A, order) for A in {A for block in blocks for A in block.values()}}
@@ -139,7 +139,7 @@ class Strategy:
 
     def shares(self, noise: Noise) -> Array:
         """The share of the budget that each block costs: its largest column norm, squared for Gaussian noise."""
-        costs = self.table.weights**noise.order * self._largest_norms(noise.order)
+        costs = self.table.weights**noise.order * self.norms(noise.order)
         return np.asarray(costs / costs.sum(), dtype=np.float64)
 
     def total_variance(self, workload: Workload) -> float:
@@ -190,7 +190,7 @@ class Strategy:
         largest = max(math.prod(shape[i] for i in group) for group in self.groups.groups if len(group) > 1)
         return largest > _MOST_TOGETHER and self.groups.overlap(self.blocks)
 
-    def _largest_norms(self, order: Literal[1, 2]) -> Array:
+    def norms(self, order: Literal[1, 2]) -> Array:
         """The largest column norm, L1 or squared L2, of each block without its weight; exact for integers."""
         known = {A: max(column_norms(A, order).tolist()) for A in {A for _, A in self.table.distinct}}
         return self.table.products([known[A] for _, A in self.table.distinct])
@@ -201,7 +201,7 @@ def form_of(strategy: Strategy, precisions: Sequence[float] | None = None) -> Fo
 
     It is at unit noise or, without weights, at the given precision (one over the variance) of each block.
 
-    Informed beside known counts; Direct without inference; Orthogonal if factors on several attributes, or with
+    WithExactBlocks beside known counts; Direct without inference; Orthogonal if factors on several attributes, or with
     repeated columns, see parts that are apart. Otherwise a ClassForm: for one product, for two, and for any number
     whose factors diagonalise together on each attribute (marginals, marginals over bases, hierarchies of nested
     splits); where they do on all attributes but one; for trees of squares; and on up to 4096 cells. Beyond, NoForm.
@@ -238,7 +238,7 @@ def _class_form(strategy: Strategy, blocks: BlockTable) -> ClassForm | NoForm:
         return found or NoForm(strategy.domain, blocks, str(without))
 
 
-def _informed(strategy: Strategy) -> Informed:
+def _informed(strategy: Strategy) -> WithExactBlocks:
     """The form of a strategy that knows some counts: the first of four that there is (strategy/informed.py)."""
     domain, known, plain = strategy.domain, strategy.known, replace(strategy, known=())
     if any(isinstance(p, Groups) for product in known for _, p in product.factors):
@@ -246,24 +246,25 @@ def _informed(strategy: Strategy) -> Informed:
             return leveled
     elif (spaces := _residual_blocks(strategy)) is not None:
         form = form_of(Strategy(domain, (*strategy.blocks, *spaces)))
-        return Informed(domain, strategy.blocks, form, spaces)
+        return WithExactBlocks(domain, strategy.blocks, form, spaces)
     else:
         blocks = [Block(SURE, [*_bases(strategy, product.axes)]) for product in known]
         sure = Strategy(domain, (*strategy.blocks, *blocks))
         form = diagonal_form(sure)
-        if form is not None and _told_whole(form, len(blocks)):
-            return Informed(domain, sure.blocks[: -len(blocks)], form, sure.blocks[-len(blocks) :])
+        if form is not None and _measured_whole(form, len(blocks)):
+            return WithExactBlocks(domain, sure.blocks[: -len(blocks)], form, sure.blocks[-len(blocks) :])
     # What is known by attributes that are never measured says nothing about measurements, except for its sums.
     seen = {i for block in strategy.blocks for i in block.axes}
     products = needed([Product(domain, tuple([f for f in each.factors if f[0] in seen])) for each in known])
-    heaviest = max(block.weight for block in strategy.blocks)
+    norms = np.sqrt(strategy.norms(2).astype(np.float64))
+    heaviest = float((strategy.table.weights * norms).max())  # on the scale of what is measured
     queries = [Block(heaviest, [(i, p.matrix(domain.shape[i])) for i, p in each.factors]) for each in products]
     stacked = Strategy(domain, (*strategy.blocks, *queries))
     for each, is_stacked in ((plain, False), (stacked, True)):
         found = each.form
         if found.closed and math.isfinite(found.total_variance(products)):
-            measured, told = stacked.blocks[: -len(queries)], stacked.blocks[-len(queries) :]
-            return Informed(domain, measured, found, told, known, products, is_stacked)
+            measured, determined = stacked.blocks[: -len(queries)], stacked.blocks[-len(queries) :]
+            return WithExactBlocks(domain, measured, found, determined, known, products, is_stacked)
     raise StrategyError(
         "What the strategy measures and the known counts have no common form, on too many cells to write out, so there "
         "would be no margins of error. Leave out these known counts, or give them by fewer attributes, such as the "
@@ -271,7 +272,7 @@ def _informed(strategy: Strategy) -> Informed:
     )
 
 
-def _leveled(strategy: Strategy) -> Informed | None:
+def _leveled(strategy: Strategy) -> WithExactBlocks | None:
     """The diagonal form of a strategy that knows groups of values, if its attributes have a base each (`Leveled`)."""
     domain, table, own = strategy.domain, sharing(strategy.table), dict[int, list[Matrix]]()
     if not strategy.groups.trivial:
@@ -298,16 +299,16 @@ def _leveled(strategy: Strategy) -> Informed | None:
     blocks: list[Block] = []
     for product in strategy.known:
         plain = _bases(strategy, [i for i in product.axes if i not in made])
-        told_groups = (((i,), factor(i, p)) for i, p in product.factors if i in made)
-        blocks.append(Block(SURE, sorted([*plain, *told_groups], key=lambda f: f[0])))
+        known_groups = (((i,), factor(i, p)) for i, p in product.factors if i in made)
+        blocks.append(Block(SURE, sorted([*plain, *known_groups], key=lambda f: f[0])))
     try:
         tabulated = Tabulated.of(strategy.groups, (*table, *blocks))
         form = ClassForm.diagonal(tabulated, {i: found.axis for i, (_, found) in made.items()})
     except NoClosedFormError:
         return None
-    if form.lam.cells > SLAB_CELLS or not _told_whole(form, len(blocks), except_on=made):
+    if form.lam.cells > SLAB_CELLS or not _measured_whole(form, len(blocks), except_on=made):
         return None
-    return Informed(domain, table, form, blocks, strategy.known)
+    return WithExactBlocks(domain, table, form, blocks, strategy.known)
 
 
 def _residual_blocks(strategy: Strategy) -> tuple[Block, ...] | None:
@@ -324,8 +325,8 @@ def _residual_blocks(strategy: Strategy) -> tuple[Block, ...] | None:
     return tuple(Block(SURE, [(i, Residual(shape[i])) for i in b]) for b in spaces)
 
 
-def _told_whole(form: ClassForm, count: int, *, except_on: Container[int] = ()) -> bool:
-    """Whether the last blocks tell all classes of each attribute on which they are no totals."""
+def _measured_whole(form: ClassForm, count: int, *, except_on: Container[int] = ()) -> bool:
+    """Whether the last blocks measure all classes of each attribute on which they are not totals."""
     chosen = enumerate(zip(form.axes, form.lam.choices[-count:].T.tolist(), strict=True))
     columns = [each for i, each in chosen if i not in except_on]
     pairs = {(axis, k) for axis, column in columns for k in column if k != axis.total}
@@ -333,7 +334,7 @@ def _told_whole(form: ClassForm, count: int, *, except_on: Container[int] = ()) 
 
 
 def _bases(strategy: Strategy, axes: Sequence[int]) -> Iterator[tuple[Attributes, Matrix]]:
-    """Factors that tell all cells of some attributes: the strategy's own if it has one that does, else identities.
+    """Factors that measure all cells of some attributes: the strategy's own if it has one that does, else identities.
 
     Any such factor says the same about a marginal that is known; the strategy's own diagonalises with the rest.
     """

@@ -49,7 +49,7 @@ class SubsetSums(ABC):
 
     @abstractmethod
     def squared(self) -> SubsetSums:
-        """The same map with γ² in the place of γ, of which second derivatives are made."""
+        """The same map with γ² in the place of γ, as second derivatives take."""
 
 
 @final

@@ -15,7 +15,7 @@ from hdmm.base.exceptions import BudgetError, HdmmError
 from hdmm.base.hints import first_of
 from hdmm.base.numbers import many
 from hdmm.data import Data
-from hdmm.data.inspect import Look, Misses, look
+from hdmm.data.inspect import AttributeReport, DomainReport, inspect_rows
 from hdmm.data.records import doubtful_types, read_files
 from hdmm.publication.budget import Budget, budget_of
 from hdmm.publication.preflight import refusals, replaced, secret_warning
@@ -127,7 +127,7 @@ def _refuse_to_look(out: Output, *, looks: bool, yes: bool) -> None:
 def _show_look(data: Data, out: Output) -> dict[str, object]:
     """Read the rows, print what the domain misses, and return it for programs."""
     warn(f"NOT PRIVATE: {_NOT_PRIVATE}")
-    found = look(data)
+    found = inspect_rows(data)
     out.say("", f"NOT PRIVATE: {found.counted:,} of {found.rows:,} rows are counted.", *_uncounted(found))
     out.table(
         "NOT PRIVATE: rows with a value outside the domain, by attribute",
@@ -135,15 +135,15 @@ def _show_look(data: Data, out: Output) -> dict[str, object]:
         [[m.attribute, m.column, _RULE_WORDS[m.rule], f"{m.outside:,}", f"{m.missing:,}"] for m in found.attributes],
         texts=3,
     )
-    if any(misses.missing for misses in found.attributes):
+    if any(report.missing for report in found.attributes):
         out.say("In CSV, text that is not UTF-8 counts as no value. Save such a file as UTF-8.")
-    lines = [line for misses in found.attributes if misses.unmatched for line in _unmatched(misses)]
+    lines = [line for report in found.attributes if report.unmatched for line in _unmatched(report)]
     out.say(*map(printable, lines or ["Every label is in the data."]))
     out.say(f"NOT PRIVATE: {_NOT_PRIVATE}")
     return _facts(found)
 
 
-def _uncounted(found: Look) -> list[str]:
+def _uncounted(found: DomainReport) -> list[str]:
     """Why rows are not counted, and how many."""
     reasons = [
         (found.dropped, "a value is outside an attribute that drops such rows"),
@@ -153,7 +153,7 @@ def _uncounted(found: Look) -> list[str]:
     return [f"  {rows:,} {'is' if rows == 1 else 'are'} not: {why}" for rows, why in reasons if rows]
 
 
-def _facts(found: Look) -> dict[str, object]:
+def _facts(found: DomainReport) -> dict[str, object]:
     """What was found, for programs."""
     return {
         "warning": f"NOT PRIVATE: {_NOT_PRIVATE}",
@@ -177,10 +177,10 @@ def _facts(found: Look) -> dict[str, object]:
     }
 
 
-def _unmatched(misses: Misses) -> list[str]:
-    shown = first_of(list(map(repr, misses.unmatched)), _MOST_LABELS_SHOWN)
-    lines = [f"No row has these labels of {misses.attribute!r}: {shown}."]
-    if misses.nearly:
-        pairs = first_of([f"{text!r} for {label!r}" for label, text in misses.nearly], _MOST_LABELS_SHOWN)
+def _unmatched(report: AttributeReport) -> list[str]:
+    shown = first_of(list(map(repr, report.unmatched)), _MOST_LABELS_SHOWN)
+    lines = [f"No row has these labels of {report.attribute!r}: {shown}."]
+    if report.nearly:
+        pairs = first_of([f"{text!r} for {label!r}" for label, text in report.nearly], _MOST_LABELS_SHOWN)
         lines.append(f"  The data has {pairs}: text is compared exactly, case and spaces included.")
     return lines

@@ -1,4 +1,4 @@
-"""The command that plans: margins of error before anything is spent, the least budget, and what other noise gives."""
+"""The command that plans: margins of error before anything is spent, the least budget, and other guarantees."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hdmm.apps.cli.options import FILE, SpecOverrides, by_name, common, specifie
 from hdmm.apps.cli.output import INTERRUPTED, Output, number
 from hdmm.apps.facts import forecast_facts, spec_facts
 from hdmm.base.hints import decimal_point, first_of
-from hdmm.base.numbers import up
+from hdmm.base.numbers import percent, up
 from hdmm.engines import Device, gpu
 from hdmm.measure.synthesis import expected_distances
 from hdmm.privacy.guarantee import ZCDP, ApproxDP, GaussianDP, Privacy, PureDP, error_factor, scaled, short_name
@@ -186,7 +186,7 @@ def _say_margins(spec: Spec, tables: Sequence[TableOutlook], out: Output) -> Non
             number(t.typical),
             number(t.worst),
             *([number(t.asked)] if asked else []),
-            *(["–" if t.relative is None else f"{t.relative:.2%}"] if relative else []),
+            *(["–" if t.relative is None else percent(t.relative)] if relative else []),
             number(t.noise_on_every_cell),
             number(t.noise_on_each_count),
         ]
@@ -247,6 +247,8 @@ def _say_budgets(spec: Spec, tables: Sequence[TableOutlook], out: Output) -> lis
 
 def _least_lines(spec: Spec, tables: Sequence[TableOutlook], least: LeastBudget | None) -> list[str]:
     """From which budget on all margins hold, and how the declared one compares; what to do where none was asked for."""
+    if least is None and any(t.asked is not None for t in tables):
+        return ["Every margin that was asked for is of known counts, and holds at any budget."]
     if least is None:
         return ["To plan for margins of error: margin = 50 in a [[table]], or --target TABLE=50."]
     declared, share = short_name(spec.privacy), least.declared_times_least
@@ -260,7 +262,7 @@ def _least_lines(spec: Spec, tables: Sequence[TableOutlook], least: LeastBudget 
     missed = [f"{t.table} ± {number(t.worst)}" for t in tables if t.asked and t.worst and t.worst > t.asked]
     return [
         *lines,
-        f"The declared {declared} does not reach them: it is {share:.1%} of that.",
+        f"The declared {declared} does not reach them: it is {percent(share)} of that.",
         f"Too wide: {first_of(missed)}.",
     ]
 

@@ -153,18 +153,24 @@ def rows(folder: Path, count: int | None, by: str | None, output: Path | None, *
     found, target = open_published(folder), output or folder / ROWS_FOLDER
     names = [name.strip() for name in by.split(",")] if by else []
     made = make_rows(found, target, count, by=names, force=force)
-    typical = max((near.typical for near in made.closeness), default=0.0)
+    fewer = "; fewer rows are further away" if len(made) < round(made.total) else ""
+    furthest = max((each.typical for each in made.closeness), default=None)
+    distance = (
+        "" if furthest is None else f". They are up to {furthest:.1f} standard deviations from what was measured "
+    )
+    distance += f"(1 is typical of the truth{fewer})" if distance else ""
     out.say(
         f"{len(made):,} rows of {len(made.columns)} columns are in {target}: rows.parquet and rows.csv, and about.html "
         "on what they are good for.",
-        f"No row is a person. They are up to {typical:.1f} standard deviations from what was measured (1 is typical of "
-        f"the truth{'; fewer rows are further away' if len(made) < round(made.total) else ''}), and nothing was spent.",
+        *(f"{printable(name)} has no column, because {reason}." for name, reason in made.left_out.items()),
+        f"No row is a person{distance}, and nothing was spent.",
     )
     out.result(
         {
             **_facts(found),
             "rows": len(made),
             "columns": [column.name for column in made.columns],
+            "left_out": made.left_out,
             "output": target,
             "closeness": [
                 {"measured": near.attributes, "numbers": near.numbers, "typical": near.typical, "largest": near.largest}

@@ -85,7 +85,7 @@ def written_values(kind: str, text: str) -> Values | None:
 def described_column(
     name: str, values: Iterable[object] | None, low: object, high: object, kind: str
 ) -> DescribedColumn:
-    """A column of which these values, or the least and the largest, are declared; without any, its type must do.
+    """A column whose values, or whose least and largest ones, are declared; without any, its type must do.
 
     >>> described_column("age", None, 0, 114, "integer").values
     Integers(first=0, last=114, step=1, outside='drop')

@@ -100,7 +100,7 @@ def from_columns(columns: Sequence[DescribedColumn], start: FirstChoices | None 
 def from_data(path: Path, spec: Path, *, rows: bool = False) -> tuple[str, list[str]]:
     """A specification over the values that a data file happens to hold, and warnings about it.
 
-    This is NOT private; it is for a first draft by the keeper of the data. `spec` is the path of the specification.
+    This is NOT private; it is for a first draft by the owner of the data. `spec` is the path of the specification.
     """
     source = file_source(path, None)
     names = list(source.columns())

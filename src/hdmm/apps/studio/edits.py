@@ -159,7 +159,7 @@ def _remove(document: tomlkit.TOMLDocument, name: str) -> None:
 
 
 def _before(document: tomlkit.TOMLDocument) -> Container | None:
-    """What stands in the file before the first table."""
+    """The part of the file before the first table."""
     items = [item for _, item in document.body]
     at = next(k for k, item in enumerate(items) if isinstance(item, AoT))
     previous = items[at - 1] if at else None

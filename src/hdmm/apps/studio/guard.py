@@ -2,7 +2,7 @@
 
 A page of another site can make a browser send requests here, and can even make its own name lead here (DNS rebinding).
 So the Host and Origin of every request must be the studio's own, and the token travels in a header, which no other site
-can make a browser send; there is no cookie, because cookies do not tell the ports of a machine apart.
+can make a browser send; there is no cookie, because cookies are shared by all ports of a machine.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ def is_address(source: str) -> bool:
 
 
 def has_secret(url: str) -> bool:
-    """Whether a password, a token or a key is written into a URL, as far as its form tells.
+    """Whether a password, a token or a key is written into a URL, as far as its form shows.
 
     >>> has_secret("postgres://analyst:secret@db/census"), has_secret("postgres://analyst:@db/census?sslkey=k.pem")
     (True, False)
@@ -177,7 +177,7 @@ def place_of(source: str | os.PathLike[str], table: str | None) -> str | None:
 
 
 def _options(url: str) -> set[str]:
-    """The names of the options after ? in a URL; a fragment, or what is no option, counts as one without a name."""
+    """The names of the options after ? in a URL; anything else there, or a fragment, counts as one without a name."""
     after = re.search("[?#](.*)", url)
     if after is None:
         return set()

@@ -35,7 +35,7 @@ Branches: TypeAlias = list[tuple[Expression, int]]  # conditions on a row, and t
 _MOST_CASES = 1000
 _HUGE_DIGITS = 38
 _LARGEST_EXACT = 2**53  # floats hold all integers up to it exactly
-_FLOATS_END = Decimal(2**1024 - 2**970)  # the least decimal that is no float, because it would be infinite
+_FLOATS_END = Decimal(2**1024 - 2**970)  # the least decimal that is not a float, because it would be infinite
 _NOTHING = Decimal("1e-300")  # what is below it in size is 0 to every amount, and PostgreSQL fails on some
 _EXACT = Context(prec=1500)  # digits: every float has fewer
 _MOST_CELLS = 2**53  # of a word: some engines divide integers as floats, which is exact up to here

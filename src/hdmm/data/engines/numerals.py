@@ -40,7 +40,7 @@ _ZERO_UP_TO = str(5**1075)
 class Numeral:
     """Columns that describe a text: whether it spells a number (`found`), as an integer (`whole`), and its parts.
 
-    `power` is the exponent of ten; `long` says that it was written with more than 18 digits.
+    `power` is the exponent of ten; `long` means that it was written with more than 18 digits.
     """
 
     found: Expression

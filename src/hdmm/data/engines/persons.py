@@ -5,7 +5,7 @@ name are not chosen among in it.
 
 No number of rows of one person may be too many (security I1). Servers have disks: they group the rows of each person by
 their cells, and sort groups instead of rows. Rows of one person that tie are equal, so the k least rows are the least
-groups, of which the last is cut. DuckDB, which must not write to disk, has its own way (duckdb.py).
+groups, and the last is cut. DuckDB, which must not write to disk, has its own way (duckdb.py).
 
 The key must not be in a log (docs/trust/attack-model.md), and the text of a query usually is. So engines get it as a
 table of one row, which their plans do not show, or draw it themselves, as PostgreSQL does.

@@ -45,7 +45,7 @@ _COUNTED = {*_NUMBERS, *_TEXT_TYPES, *_TIMES, _ZONED, _NUMERIC, _UUID}  # not en
 
 
 def key_setting(key: bytes) -> str:
-    """The name of the setting of a session that holds the key of a Data object, which cannot be told from it."""
+    """The name of the setting of a session that holds the key of a Data object, which does not reveal it."""
     return f"hdmm.key_{hashlib.blake2b(key, digest_size=8).hexdigest()}"
 
 
@@ -82,7 +82,7 @@ POSTGRES = Dialect(
     name_of=_name_of,
     with_key=_with_key,
     least=least_groups,
-    text=sql_function("text", "string", "string"),  # without padding, which is no part of it; and no enumeration
+    text=sql_function("text", "string", "string"),  # without padding, which is not part of it; and no enumeration
     writes_out=True,
 )
 
@@ -120,7 +120,7 @@ class Postgres(SqlEngine):
         return found
 
     def fetched(self, table: ibis.Table, columns: Sequence[str]) -> ibis.Table:
-        """Without long text, of which the server cannot send a gigabyte, and does not fetch what it keeps elsewhere."""
+        """Without long text: the server cannot send a gigabyte of it, and does not fetch what it keeps elsewhere."""
         found: dict[str, Any] = {}
         for name, oid in self._type_numbers(table, columns):
             column: Expression = table[name]

@@ -3,7 +3,7 @@
 A dataset has one schema, usually that of its first file, and Arrow converts the columns of all other files to it while
 it reads. Whether that succeeds, and which person an id then names, depends on the values: 2**53 + 1 fails as a float,
 and "x" as a number. So the files must have the types of the dataset, and no dictionaries (security I1, I5). Text files,
-of which Arrow infers the types from the first rows, are refused (security I6), and so are files of table formats
+whose types Arrow infers from the first rows, are refused (security I6), and so are files of table formats
 (security I7).
 """
 
@@ -241,7 +241,7 @@ def _refuse_files(dataset: ds.FileSystemDataset) -> None:
 
 
 def _of_orc(made: ds.FileFormat | None, kind: pa.DataType) -> bool:
-    """Whether it is a time of an ORC file, of which Arrow makes nanoseconds, where it fails on distant ones."""
+    """Whether it is a time of an ORC file, which Arrow converts to nanoseconds, where it fails on distant ones."""
     return made is not None and made.default_extname == "orc" and isinstance(kind, pa.TimestampType)
 
 

@@ -148,7 +148,7 @@ def _format_of(folder: Path) -> str:
 
 
 def _is_there(folder: Path, inside: Collection[str], mark: str) -> bool:
-    """Whether a folder holds a name. A folder that may be entered but not listed still tells names that are exact."""
+    """Whether a folder holds a name. A folder that may be entered but not listed still confirms exact names."""
     first, _, rest = mark.partition("/")
     if rest:
         return os.path.lexists(folder / first) and _is_there(folder / first, _names(folder / first), rest)

@@ -142,8 +142,8 @@ def _reading(file: Path, columns: Sequence[str]) -> dict[str, Any]:
 
     Then no text is written out for each row. If most texts were different, collecting them would take longer; such text
     takes more than four bytes per row, by which its length is written. Text that is too long to be collected, or whose
-    pages are encoded in another way, is not, because Arrow fails on it: no value may decide that (security I1). Unless
-    it is told otherwise, Arrow collects each column that was a dictionary when the file was written, and fails on text
+    pages are encoded in another way, is not, because Arrow fails on it: no value may decide that (security I1). By
+    default, Arrow collects each column that was a dictionary when the file was written, and fails on text
     that is not UTF-8 if the numbers of its places had not 32 bits.
     """
     found = pq.read_metadata(file)

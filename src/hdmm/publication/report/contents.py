@@ -69,7 +69,7 @@ class Report:
 
     @property
     def known(self) -> list[str]:
-        """Of which rows counts were declared as public."""
+        """The rows whose counts were declared as public."""
         return [f"by {known_by(product)}" if product.axes else "of all rows" for product in self.strategy.known]
 
     @property

@@ -30,6 +30,7 @@ from hdmm.base.lazy import Lazy
 from hdmm.base.notebook import FORBIDDEN
 from hdmm.base.numbers import date, figure, many, percent, spelled, up, whole
 from hdmm.describe.entries import ALL
+from hdmm.matrix import Array
 from hdmm.measure.release import Release
 from hdmm.privacy.guarantee import ZCDP, ApproxDP, GaussianDP, Noise, PureDP
 from hdmm.privacy.spending import least_epsilon
@@ -214,7 +215,7 @@ def _table(table: Table, labels: RowLabels, *, filtered: bool) -> Mapping[str, o
         "rows": first,
         "total": total if last or table.totals is not None else None,
         "sum": None if total is None or total.is_blank else total,
-        "typical": _typical(float(np.median(table.margin[known]))) if known.any() else "–",
+        "typical": _typical(table.margin[known], table.estimate[known]) if known.any() else "–",
         "grades": grades(table),
         "more": "\n".join(row.line(shares=shares, bins=bins) for row in more),
         "cross": cross,
@@ -233,9 +234,13 @@ def _is_left_out(table: Table) -> bool:
     return table.bins is not None or (table.forecast is not None and table.forecast.rmse is None)
 
 
-def _typical(margin: float) -> str:
-    """A margin with the digits that a number with this margin has."""
-    return spelled(decimal(margin, places(margin) or 0, ROUND_CEILING))
+def _typical(margins: Array, estimates: Array) -> str:
+    """The median of margins, with the digits that a number with this margin has; whole if the estimates are."""
+    margin = float(np.median(margins))
+    digits = places(margin) or 0
+    return spelled(
+        decimal(margin, min(digits, 0) if (estimates == np.rint(estimates)).all() else digits, ROUND_CEILING)
+    )
 
 
 def _hint(table: Table, labels: RowLabels) -> str:

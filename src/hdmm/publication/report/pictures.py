@@ -39,7 +39,8 @@ def trade_off_picture(protection: Protection) -> Plot | None:
     return Plot(
         "long",
         "The two errors of whoever attacks the release",
-        f"A curve from 1 to 0 below a straight line. Where both errors are equal, each is {1 - protection.guess:.1%}.",
+        "A curve from 1 to 0 below a straight line. "
+        f"Where both errors are equal, each is {percent(1 - protection.guess)}.",
         height + 36,
         {
             "height": height,

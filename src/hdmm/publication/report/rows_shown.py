@@ -27,7 +27,7 @@ class ShownRow:
     """One row in words. `margin` is blank where the interval is not symmetric, so that its ends alone say it.
 
     `share` has the percentage and how sure it is, if there is one; `bins` the ends of what noise and bins leave
-    possible, where a number is of values of which only the bin is known.
+    possible, where a number is of values that are known by their bins only.
     """
 
     labels: tuple[str, ...]

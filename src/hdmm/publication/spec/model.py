@@ -63,7 +63,7 @@ class Spec:
     known: tuple[Known, ...] = ()
     variables: tuple[tuple[str, str], ...] = ()
     options: tuple[str, ...] = ()  # of a command line, that say what else is not as in the file
-    withheld: frozenset[str] = frozenset()  # variables that stand in the address of the data (security O6)
+    withheld: frozenset[str] = frozenset()  # variables in the address of the data (security O6)
     tells_secret: bool = False  # whether a password is written into the file itself
 
     @property

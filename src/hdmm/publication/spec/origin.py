@@ -62,7 +62,7 @@ def _opened(spec: Spec, source: TableLike | None) -> Data:
 
 
 def rows_of(spec: Spec) -> RowsOf:
-    """Of which rows a release of the specification would be, by what it says. Opens no data.
+    """The rows that a release of the specification would be of, by what it says. Opens no data.
 
     If persons have ids, nobody knows yet which of their rows will be counted.
     """

@@ -108,7 +108,7 @@ def read_spec(data: bytes, path: Path, variables: Mapping[str, str] | None = Non
 
 
 def _secrets(document: Document, source: str | None) -> dict[str, Any]:
-    """Which variables stand in the address of a database, and whether a password is written into it (security O6)."""
+    """Which variables are in the address of a database, and whether a password is written into it (security O6)."""
     if source is None or not is_address(source):
         return {}
     written = cast(str, document.written["data"]["source"])

@@ -97,7 +97,7 @@ def _is_measured(keys: TableKeys) -> bool:
 class _TablePart:
     """One [[table]]: its place in the file, the sets of columns that it is by, and its SQL, parsed.
 
-    SQL stands in the file, or is what other keys mean. There is none if the sets are counted as they are.
+    The SQL is that of the file, or what other keys mean. There is none if the sets are counted as they are.
     """
 
     document: Document
@@ -121,7 +121,7 @@ class _TablePart:
 
     @property
     def written(self) -> bool:
-        """Whether the SQL stands in the file."""
+        """Whether the file has the SQL."""
         return self.keys.sql is not None
 
     def bound(self, over: SqlDomain) -> tuple[BoundStatement, ...]:
