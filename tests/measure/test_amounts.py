@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from fractions import Fraction
 from pathlib import Path
@@ -39,9 +40,13 @@ from hdmm import (
 from hdmm.matrix import Eye, Matrix, Scaled, to_dense
 from hdmm.measure.prepare import prepare
 from hdmm.privacy.guarantee import Privacy
+from hdmm.publication.answered import answer_table
+from hdmm.publication.outlook import outlook
+from hdmm.publication.spec.origin import open_data
 from hdmm.publication.spec.read import read_spec
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.lattice import on_parts
+from tests.support.chance import fewest, settled
 from tests.support.neighbours import assert_no_more_than_asked
 from tests.support.spec_cases import planned
 
@@ -367,9 +372,9 @@ def test_sums_and_means_are_published(tmp_path: Path) -> None:
     sums = _column(published.folder, "women", "s")
     np.testing.assert_allclose(sums, (2 * women.wage - 1).groupby(women.age).sum(), rtol=1e-3)
     page = (published.folder / "report.html").read_text()
-    said = "Of pay, a value below -3 counts as -3 and one above 9 as 9; values are rounded to steps of 3."
+    said = "Values of pay below −3 count as −3, and those above 9 as 9; they are rounded to steps of 3."
     assert said in page
-    assert said in (published.folder / "metadata.json").read_text()
+    assert said in json.loads((published.folder / "metadata.json").read_text())["rows"]["meaning"]
     assert "Rows are counted by sex (M, F) and age (0, 1, 2)." in page
 
 
@@ -383,3 +388,72 @@ def test_synthetic_rows_have_no_amounts() -> None:
     data = from_table(WAGES, people(), declared_types=True)
     rows = hdmm.optimize(workload, restarts=1).measure(data, PureDP(10), ledger=None).rows()
     assert rows.to_arrow().column_names == ["sex", "age"]
+
+
+RANDOM = """
+title = "Wages"
+[data]
+source = "people.csv"
+dataset = "wages"
+[domain]
+sex = ["M", "F"]
+age = AGES
+[amounts]
+wage = { low = LOW, high = HIGH }
+[[table]]
+name = "sum"
+marginals = [["sex"]]
+sum = "wage"
+margin = "4 %"
+expected = EXPECTED
+[[table]]
+name = "count"
+marginals = [["age"]]
+margin = "5 %"
+expected = 600
+[[table]]
+name = "mean"
+marginals = [["age"]]
+mean = "wage"
+[privacy]
+PRIVACY
+[ledger]
+path = "budget.db"
+cap = { CAP }
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("noise", ['epsilon = "1"', 'rho = "0.5"', 'epsilon = "1"\ndelta = "1e-9"'])
+def test_at_the_least_budget_margins_hold_and_intervals_cover(noise: str, tmp_path: Path) -> None:
+    """Of 8 random problems, 15 releases each; what is drawn is the same in every run."""
+    hits, draws = dict.fromkeys(("sum", "count", "mean"), 0), dict.fromkeys(("sum", "count", "mean"), 0)
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        ages, low, high = int(rng.integers(2, 7)), int(rng.choice([-50, 0, 200])), int(rng.choice([300, 5_000]))
+        table = pd.DataFrame({"sex": rng.choice(["M", "F"], 900), "age": rng.integers(0, ages, 900)})
+        table["wage"] = np.where(rng.random(900) < 0.1, np.nan, rng.normal((low + high) / 2, high / 3, 900))
+        table.to_csv(tmp_path / "people.csv", index=False)
+        given = {"AGES": ages, "LOW": low, "HIGH": high, "EXPECTED": 300 * high}
+        text = RANDOM.replace("PRIVACY", noise).replace("CAP", noise.replace("\n", ", "))
+        for name, value in given.items():
+            text = text.replace(name, str(value))
+        (tmp_path / "wages.toml").write_text(text)
+        spec = hdmm.load_spec(tmp_path / "wages.toml")
+        plan, values = planned(spec), np.floor(np.clip(table.wage, low, high) + 0.5)
+        least = outlook(spec, plan).least
+        assert least is not None
+        truth = {
+            "sum": [float(values[table.sex == sex].sum()) for sex in ("M", "F")],
+            "count": [int((table.age == age).sum()) for age in range(ages)],
+            "mean": [float(values[table.age == age].mean()) for age in range(ages)],
+        }
+        with settled(f"{noise} {seed}"):
+            for _ in range(15):
+                release = plan.measure(open_data(spec), least.privacy, ledger=None)
+                for query in spec.tables:
+                    found = answer_table(release, 0.95, query)
+                    assert query.margin is None or (found.upper - found.lower).max() / 2 <= query.margin
+                    held = (found.lower <= truth[query.name]) & (truth[query.name] <= found.upper)
+                    hits[query.name], draws[query.name] = hits[query.name] + held.sum(), draws[query.name] + len(held)
+    assert all(hits[name] >= fewest(draws[name], 0.95) for name in hits), (hits, draws)

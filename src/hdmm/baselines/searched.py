@@ -7,17 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.linalg
-from scipy.linalg import get_lapack_funcs
 
 from hdmm.base.exceptions import NotApplicableError, StrategyError
 from hdmm.base.lazy import Lazy
 from hdmm.base.tolerances import RIDGE
-from hdmm.baselines.hierarchies import height
 from hdmm.describe.domain import Domain
 from hdmm.describe.workload import Workload
-from hdmm.matrix import Array, Dense, Haar, Nested, to_dense
+from hdmm.matrix import Array, Dense, to_dense
 from hdmm.privacy.guarantee import Noise
-from hdmm.select.minimize import minimize
+from hdmm.select.signed_cells import descend, starts
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.strategy import Strategy
 
@@ -27,20 +25,12 @@ else:
     cvxpy = Lazy("cvxpy")  # an extra, which takes 2.5 s to import
 
 _MATRIX_CELLS = 64  # cells
-_BRANCHINGS = (2, 8)  # branching factors of the trees among the starts
-_WAVES = (2, 3, 5)  # numbers of smooth rows: for all ranges on 32 cells three are best, and trees have 2 % more error
-_SPREAD = 0.02  # size of the entries added to a start, so that no two rows stay equal
 _LOW_RANK_CELLS = 1024  # cells
 _SLACK = 1.2  # ratio of the rows of L to the rank of W, as the reference recommends
 _NULL = 1e-12  # eigenvalues below this, relative to the largest, are zero
 _FAINT = 0.01  # the start's weight on directions that the workload does not ask for
 _LOW_RANK_STEPS = 1000  # the most steps of a stage of `descend`
 _LOW_RANK_TOLERANCE = 1e-5  # relative to the error: a stage ends when five steps gain on average less than this
-_RIDGE = 1e-9  # added to V's diagonal, relative to its mean, so that all cells stay measured
-_WALL = 1e9  # the loss of an infeasible point; V has trace 1, so that a start has a loss near 1
-_SOFT = (0.1, 0.01)  # successive μ of the smoothed |b|, relative to the root mean square of the column
-_SOFT_TOLERANCE = 1e-4
-_factored, _inverse = get_lapack_funcs(("potrf", "potri"), dtype=np.float64)
 _PRECISION = 1e-7  # bound on SCS's residuals; OPT_0 for Gaussian noise has the same error to 1e-6
 _SCS_STEPS = 50_000  # limit on the steps of SCS; no run has needed more than 2,000
 
@@ -68,24 +58,8 @@ def matrix_mechanism(workload: Workload, *, noise: Noise | str = Noise.LAPLACE) 
     V, group = cell_gram(workload)
     if Noise.of(noise) is Noise.GAUSSIAN:
         return explicit(workload.domain, semidefinite_optimum(V)[:, group])
-    found = [descend(start, V, tolerance=1e-8, iterations=3000) for start in _starts(V)]
+    found = [descend(start, V) for start in starts(V)]
     return explicit(workload.domain, min(found, key=lambda pair: pair[0])[1][:, group])
-
-
-def _starts(V: Array) -> list[Array]:
-    """The starts, each 2N × N: the cells, and above them trees, wavelets, smooth rows or the square root of V."""
-    n = len(V)
-    values, Q = np.linalg.eigh(V)
-    root = (Q * np.maximum(values, 0.0) ** 0.25) @ Q.T
-    tops = [to_dense(Haar(n))[:n], root * np.sqrt(n / np.trace(root @ root))]
-    x = (np.arange(n) + 0.5) / n
-    tops += [0.5 + 0.5 * np.cos(np.pi * np.outer(np.arange(1, p + 1), x)) for p in _WAVES if p <= n]
-    for b in _BRANCHINGS:
-        widths = [b**level for level in range(1, height(n, b) + 1)]
-        tops.append(to_dense(Nested(np.ones((len(widths), n)), widths))[-n:])
-    rows, columns = np.indices((2 * n, n))
-    wave = _SPREAD * np.cos(1 + rows * (columns + np.sqrt(2)))  # as good as random numbers here, and always the same
-    return [np.vstack([np.eye(n), top, np.zeros((n - len(top), n))]) + wave for top in tops]
 
 
 def low_rank(workload: Workload) -> Strategy:
@@ -116,63 +90,6 @@ def low_rank(workload: Workload) -> Strategy:
     return explicit(
         workload.domain, descend(start, V, tolerance=_LOW_RANK_TOLERANCE, iterations=_LOW_RANK_STEPS)[1][:, group]
     )
-
-
-def descend(start: Array, V: Array, *, tolerance: float, iterations: int) -> tuple[float, Array]:
-    """(tr(V(AᵀA)⁻¹), A) at a local minimum over A of the start's shape and full column rank, with columns of L1 norm 1.
-
-    The descent is by L-BFGS-B, in three stages. The first two have √(b² + μ²) in place of |b|, for two values of μ. The
-    last one has |b| itself, as A = P − N with P and N ≥ 0 and columns divided by their norms. Each stage runs until
-    five steps gain on average less than `tolerance` (1e-4 for the smoothed stages), or for `iterations` steps. Without
-    the smoothed stages, an entry that has reached 0 stays there: on Prefix 256 from the singular vectors, the error is
-    then 3.5 times as large. V has trace 1. O(rows·N²) per step.
-
-    >>> value, A = descend(np.eye(2), np.eye(2) / 2, tolerance=1e-8, iterations=10)
-    >>> round(value, 6), A
-    (1.0, array([[1., 0.], [0., 1.]]))
-    """
-    ridged = V + _RIDGE / len(V) * np.eye(len(V))
-    B = start
-    for softness in _SOFT:
-        found = minimize(
-            lambda x, softness=softness: _soft_loss(x, ridged, softness),
-            B / np.abs(B).sum(axis=0),
-            lower=None,
-            tolerance=max(tolerance, _SOFT_TOLERANCE),
-            iterations=iterations,
-        )
-        B = found.x
-    B = B / np.abs(B).sum(axis=0)
-    split = np.stack([np.maximum(B, 0.0), np.maximum(-B, 0.0)])
-    found = minimize(lambda x: _split_loss(x, ridged), split, tolerance=tolerance, iterations=iterations)
-    P, N = found.x
-    return found.value, (P - N) / np.abs(P - N).sum(axis=0)
-
-
-def _soft_loss(B: Array, V: Array, softness: float) -> tuple[float, Array]:
-    """The error of B with columns divided by Σ√(b² + μ²), μ being a fixed fraction of the column, and its gradient."""
-    least = softness**2 * np.mean(B**2, axis=0)
-    soft = np.sqrt(B**2 + least)
-    value, by_entry, by_scale = _loss(B, soft.sum(axis=0), V)
-    return value, by_entry + by_scale * B * (1 / soft + softness**2 * np.mean(1 / soft, axis=0))
-
-
-def _split_loss(x: Array, V: Array) -> tuple[float, Array]:
-    """The error of B = P − N with columns divided by Σ(P + N), and its gradient."""
-    P, N = x
-    value, by_entry, by_scale = _loss(P - N, (P + N).sum(axis=0), V)
-    return value, np.stack([by_scale + by_entry, by_scale - by_entry])
-
-
-def _loss(B: Array, s: Array, V: Array) -> tuple[float, Array, Array]:
-    """tr(V·S(BᵀB)⁻¹S), the error of BS⁻¹, and its gradients in B and in s (one Cholesky factor, three products)."""
-    factor, fails = _factored(B.T @ B)
-    if fails:  # A does not distinguish all cells: a large value makes the line search step back
-        return _WALL, np.zeros_like(B), np.zeros_like(s)
-    M, _ = _inverse(factor)
-    M = np.triu(M) + np.triu(M, 1).T
-    K = V * np.outer(s, s)
-    return float(np.sum(K * M)), -2 * B @ (M @ K @ M), 2 * (V * M) @ s
 
 
 def semidefinite_optimum(V: Array) -> Array:

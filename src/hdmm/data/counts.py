@@ -133,7 +133,8 @@ def grain(domain: Domain, axes: Axes) -> int:
     >>> grain(Domain({"sex": ["M", "F"]}, amounts={"wage": Amount(0, 1000)}), (0, 1))
     1000
     """
-    return math.prod([domain.attributes[axis].values.grain for axis in axes])
+    grains = domain.grains
+    return math.prod([grains[axis] for axis in axes])
 
 
 def _sorted(requests: Sequence[Axes]) -> list[Axes]:

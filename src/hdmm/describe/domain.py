@@ -55,6 +55,7 @@ class Domain(NotebookValue):
     names: tuple[str, ...] = field(compare=False)
     shape: tuple[int, ...] = field(compare=False)
     size: int = field(compare=False)
+    grains: tuple[int, ...] = field(compare=False)  # into how many parts each attribute divides a row
 
     def __init__(
         self,
@@ -68,8 +69,8 @@ class Domain(NotebookValue):
         names = tuple(a.name for a in given)
         _refuse_repeats(names, "in the domain", "Give every attribute a different name.")
         _refuse_taken(given)
-        shape = tuple(a.size for a in given)
-        assign(self, attributes=given, names=names, shape=shape, size=math.prod(shape))
+        shape, grains = tuple(a.size for a in given), tuple(a.values.grain for a in given)
+        assign(self, attributes=given, names=names, shape=shape, size=math.prod(shape), grains=grains)
 
     def __repr__(self) -> str:
         return f"Domain({{{', '.join(f'{a.name!r}: {a.values!r}' for a in self.attributes)}}})"

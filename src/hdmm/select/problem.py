@@ -175,10 +175,10 @@ class Problem:
         """Whether a factor on all attributes together is measurable, whatever its numbers."""
         return math.prod(self._grains) * _ROUNDED * _ROWS <= MAX_ANSWER
 
-    @cached_property
-    def _grains(self) -> list[int]:
+    @property
+    def _grains(self) -> tuple[int, ...]:
         """Into how many parts each attribute divides a row."""
-        return [attribute.values.grain for attribute in (self.values or self).given.domain.attributes]
+        return (self.values or self).given.domain.grains
 
     @cached_property
     def identity_error(self) -> float:

@@ -233,7 +233,7 @@ def on_parts(strategy: Strategy) -> BlockTable:
 
 def _grain(strategy: Strategy, axes: Attributes) -> int:
     """The parts into which attributes of the strategy divide a row: 1 without amounts."""
-    return math.prod([strategy.domain.attributes[i].values.grain for i in axes])
+    return math.prod([strategy.domain.grains[i] for i in axes])
 
 
 def _divided(A: Matrix, grain: int) -> Matrix:

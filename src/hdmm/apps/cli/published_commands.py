@@ -5,17 +5,21 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Sequence
+from decimal import ROUND_CEILING
 from itertools import islice
 from pathlib import Path
 
 import click
 
+from hdmm.answers.margins import half_width
 from hdmm.answers.table import BINNED, Table
 from hdmm.apps.cli.options import FILE, ConfidenceLevel, SpecOverrides, common, specified
 from hdmm.apps.cli.output import Output, number, printable
 from hdmm.apps.facts import named
+from hdmm.base.digits import decimal, places
 from hdmm.base.hints import first_of
-from hdmm.base.numbers import many
+from hdmm.base.numbers import many, spelled
+from hdmm.privacy.guarantee import Noise
 from hdmm.publication.files import RELIABILITY_COLUMNS, number_columns, write_csv
 from hdmm.publication.metadata import COUNTS
 from hdmm.publication.protection import in_full
@@ -23,6 +27,7 @@ from hdmm.publication.publish import rewrite_report
 from hdmm.publication.published import (
     Difference,
     Published,
+    RowDifference,
     asked_tables,
     difference,
     open_published,
@@ -31,6 +36,8 @@ from hdmm.publication.published import (
 from hdmm.publication.report.rows_shown import ShownRow
 from hdmm.publication.row_files import FOLDER as ROWS_FOLDER
 from hdmm.publication.row_files import make_rows
+
+_EXACT_PLACES = 2  # of differences without noise
 
 
 @click.command()
@@ -274,16 +281,23 @@ def _say_differences(found: Difference, most: int, out: Output) -> None:
         [
             table.table,
             printable(", ".join("" if label is None else label for label in row.labels)),
-            f"{row.first:,.1f}",
-            f"{row.second:,.1f}",
-            f"{row.second - row.first:+,.1f}",
-            f"{row.margin:,.1f}",
+            *_told_apart(row, found.level),
         ]
         for table, row in every[:most]
     ]
     out.table("The largest differences:", ["table", "row", "first", "second", "difference", "±"], lines, texts=2)
     if len(every) > most:
         out.say(f"… {len(every) - most:,} more rows; --rows shows more of them, --json all.")
+
+
+def _told_apart(row: RowDifference, level: float) -> list[str]:
+    """Both numbers, their difference and its margin, with the digits that its noise leaves a meaning."""
+    found = places(row.margin / half_width(1.0, level, Noise.LAPLACE))
+    digits = _EXACT_PLACES if found is None else found
+    first, second, apart = (decimal(each, digits) for each in (row.first, row.second, row.second - row.first))
+    sign = "+" if apart > 0 else ""
+    margin = spelled(decimal(row.margin, digits, ROUND_CEILING))
+    return [spelled(first), spelled(second), sign + spelled(apart), margin]
 
 
 def _paid_facts(published: Published) -> dict[str, object]:

@@ -121,9 +121,10 @@ def counted_rows(
     if impossible:
         said.append(f"Nor is a row for which this holds, which was declared impossible: {'; '.join(impossible)}.")
     said += [
-        f"Of {name}, a value below {each.low:,} counts as {each.low:,} and one above {each.high:,} as {each.high:,}; "
-        f"values are rounded to steps of {each.step:,}. A row without a value is not in its sums and means."
+        f"Values of {name} below {low} count as {low}, and those above {high} as {high}; they are rounded to steps of "
+        f"{step}. A row without a value is not in its sums and means."
         for name, each in amounts
+        for low, high, step in [[f"{end:,}".replace("-", "−") for end in (each.low, each.high, each.step)]]
     ]
     if where is not None:
         said.append(f"Only rows are counted for which this holds: {where}.")
