@@ -37,8 +37,8 @@ _MOST_KEPT = 4  # directions
 _STEPS = 5  # for each Λ_i
 _FIRST, _FURTHEST = 2, 6  # powers of two by which totals may count more or less
 
-SetOn: TypeAlias = tuple[PredicateSet, Attributes]
-SetOfKinds: TypeAlias = tuple[PredicateSet, tuple[int, ...]]
+PredicatesOn: TypeAlias = tuple[PredicateSet, Attributes]
+PredicatesOfKinds: TypeAlias = tuple[PredicateSet, tuple[int, ...]]
 
 
 def joint_root(products: Sequence[Product]) -> float | None:
@@ -74,14 +74,14 @@ class AskedSets:
     """Squared weights of products, each as its predicate sets on attributes; the kind of each attribute, and their
     sizes. Attributes of a kind can be exchanged."""
 
-    weights: Mapping[frozenset[SetOn], float]
+    weights: Mapping[frozenset[PredicatesOn], float]
     kinds: tuple[int, ...]
     sizes: tuple[int, ...]
 
     @classmethod
     def of(cls, products: Sequence[Product]) -> AskedSets | None:
         """None if predicates are on too many cells, or products on too many attributes."""
-        weights = defaultdict[frozenset[SetOn], float](float)
+        weights = defaultdict[frozenset[PredicatesOn], float](float)
         for product in (product for product in products if product.weight > 0):
             if any(product.cells(axes) > _MOST_CELLS for axes, _ in product.sets):
                 return None
@@ -130,7 +130,7 @@ class AskedSets:
             for u in [reduce(np.kron, [np.sqrt(lams[k]) for k in kinds])]
         }
         bases = [_basis(k, np.sqrt(lam), halves, lams, kept) for k, lam in enumerate(lams)]
-        turned: dict[SetOfKinds, Array] = {}
+        turned: dict[PredicatesOfKinds, Array] = {}
         for (p, kinds), F in halves.items():
             Q = reduce(np.kron, [bases[k] for k in kinds])
             turned[p, kinds] = (Q.T @ F @ Q).reshape([len(bases[k]) for k in kinds] * 2)
@@ -144,7 +144,7 @@ class AskedSets:
             orbits[tuple(sorted([self.kinds[i] for i in a]))].append(a)
         return [(min(each), len(each)) for each in orbits.values()]
 
-    def _part(self, a: Attributes, turned: Mapping[SetOfKinds, Array], kept: int) -> float:
+    def _part(self, a: Attributes, turned: Mapping[PredicatesOfKinds, Array], kept: int) -> float:
         """tr (Σ_{q ⊇ a} s_q J_q²)^½."""
         products = self._asking(a)
         first, sizes = self._places(a, kept)
@@ -185,14 +185,14 @@ class AskedSets:
         n = self.sizes[self.kinds[i]]
         return max(n - kept, 0) if i in a else min(kept, n)
 
-    def _asking(self, a: Attributes) -> list[tuple[frozenset[SetOn], float]]:
+    def _asking(self, a: Attributes) -> list[tuple[frozenset[PredicatesOn], float]]:
         """The products that ask something of all attributes of a."""
         return [each for each in self.weights.items() if {*a} <= {i for _, axes in each[0] for i in axes}]
 
 
-def _exchangeable(weights: Mapping[frozenset[SetOn], float], kinds: Sequence[int]) -> tuple[int, ...]:
+def _exchangeable(weights: Mapping[frozenset[PredicatesOn], float], kinds: Sequence[int]) -> tuple[int, ...]:
     """The kinds, where attributes that cannot be exchanged with the first of their kind have one of their own."""
-    asking: dict[int, list[frozenset[SetOn]]] = defaultdict(list)
+    asking: dict[int, list[frozenset[PredicatesOn]]] = defaultdict(list)
     for sets in weights:
         for i in {i for _, axes in sets for i in axes}:
             asking[i].append(sets)
@@ -206,13 +206,13 @@ def _exchangeable(weights: Mapping[frozenset[SetOn], float], kinds: Sequence[int
     return tuple([numbers[i] for i in of])
 
 
-def _exchanged(sets: frozenset[SetOn], i: int, j: int) -> frozenset[SetOn]:
+def _exchanged(sets: frozenset[PredicatesOn], i: int, j: int) -> frozenset[PredicatesOn]:
     other = {i: j, j: i}
     swapped = ((p, tuple([other.get(k, k) for k in axes])) for p, axes in sets)
     return frozenset([(p, tuple(sorted(axes)) if is_symmetric(p) else axes) for p, axes in swapped])
 
 
-def _basis(kind: int, u: Array, halves: Mapping[SetOfKinds, Array], lams: Sequence[Array], kept: int) -> Array:
+def _basis(kind: int, u: Array, halves: Mapping[PredicatesOfKinds, Array], lams: Sequence[Array], kept: int) -> Array:
     """Orthonormal columns: u and other directions that connect it to the rest, and then the rest."""
     found = np.zeros((len(u), len(u)))
     for (_, kinds), F in halves.items():
