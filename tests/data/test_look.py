@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 from datetime import date
 from decimal import Decimal
@@ -128,6 +129,16 @@ def test_the_command_tells_and_writes_nothing(spec: Path, capsys: Captured, capl
     ]
     assert {file: file.read_bytes() for file in spec.parent.rglob("*")} == before
     assert not caplog.records
+
+
+def test_rows_without_an_amount_are_in_no_sum_of_it(tmp_path: Path, capsys: Captured) -> None:
+    """They were said to be counted as other, which amounts do not have."""
+    path = write_spec(
+        tmp_path, smallest('source = "people.csv"', 'sex = ["m", "f"]\n[amounts]\npay = { low = 0, high = 9 }')
+    )
+    (tmp_path / "people.csv").write_text("sex,pay\nm,3\nf,none\nm,99\n")
+    assert run(["check", str(path), "--look-at-data", "--yes"]) == 0
+    assert re.search(r"pay +pay +in no sum of it +1 +0", capsys.readouterr().out)
 
 
 def test_the_command_for_programs(spec: Path, capsys: Captured) -> None:

@@ -132,7 +132,7 @@ def _show_look(data: Data, out: Output) -> dict[str, object]:
     out.table(
         "NOT PRIVATE: rows with a value outside the domain, by attribute",
         ["attribute", "column", "such rows are", "rows", "without a value"],
-        [[m.attribute, m.column, _RULE_WORDS[m.rule], f"{m.outside:,}", f"{m.missing:,}"] for m in found.attributes],
+        [[m.attribute, m.column, _rule_of(m, data), f"{m.outside:,}", f"{m.missing:,}"] for m in found.attributes],
         texts=3,
     )
     if any(report.missing for report in found.attributes):
@@ -141,6 +141,12 @@ def _show_look(data: Data, out: Output) -> dict[str, object]:
     out.say(*map(printable, lines or ["Every label is in the data."]))
     out.say(f"NOT PRIVATE: {_NOT_PRIVATE}")
     return _facts(found)
+
+
+def _rule_of(report: AttributeReport, data: Data) -> str:
+    """What becomes of rows with such a value, in words."""
+    is_amount = report.attribute in data.domain.names and data.domain[report.attribute].values.divided
+    return "in no sum of it" if is_amount else _RULE_WORDS[report.rule]
 
 
 def _uncounted(found: DomainReport) -> list[str]:

@@ -150,7 +150,7 @@ def _show(spec: Spec, made: Planned, out: Output, rows: int | None, *, verbose: 
         least, most = (up(100 * share, 2) for share in sorted(near))
         out.say(
             f"Of {rows:,} rows made by hdmm rows, {least} to {most} % would have to change for a table to be",
-            "that of the data, by how far columns depend on each other (means; simulated on made-up people).",
+            "that of the data, depending on how closely columns are related (means, simulated on made-up people).",
         )
     out.say(*_outcome(spec, made))
     out.result(
