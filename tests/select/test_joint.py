@@ -351,7 +351,7 @@ def test_on_few_cells_the_worst_query_is_as_good_as_any_strategy_has_it() -> Non
 
 
 def test_spaces_that_are_too_large_are_measured_by_all_their_cells(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hdmm.select.spaces._MOST_ENTRIES", 1)
+    monkeypatch.setattr("hdmm.select.means._MOST_ENTRIES", 1)
     monkeypatch.setattr("hdmm.select.operators._MOST_JOINT", 1)
     plan = optimize(TABLES, noise="gaussian")
     assert plan.operator == "OPT_R"

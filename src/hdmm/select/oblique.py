@@ -35,9 +35,9 @@ _LEAST = 1e-7  # of eigenvalues of M^½
 
 
 def best_means(means: Means, spaces: Sequence[tuple[float, SpaceDemand]], search: Search) -> Means:
-    """The means of least Σ √loss over spaces, of which each counts so often; those given if too much is asked.
+    """The means of least Σ √loss over spaces, each with how often it counts; those given if too much is asked.
 
-    A descent, of which each step takes some eigenproblems for each space.
+    A descent. Each step takes some eigenproblems for each space.
     """
     sizes = [len(w) for w in means.weights]
     entries = [

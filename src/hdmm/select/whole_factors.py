@@ -87,7 +87,7 @@ def fewest_bits(T: Array, B: Array, exact: Callable[[Array], bool], tried: Seque
 
 
 def near_integers(F: Array, B: Array, A: Array, *, most: float) -> SpaceFactor:
-    """The same where A spans the whole space, of which B is a basis of short rows: integers of few bits near to A."""
+    """The same where A spans the whole space and B is a basis of it in short rows: integers of few bits near to A."""
     C, span = A @ np.linalg.pinv(B), np.linalg.qr(B.T.astype(np.float64))[0]
     f = F @ span
     least, found = float(np.linalg.norm(np.linalg.solve((A @ span).T, f.T)) ** 2), list[SpaceFactor]()
