@@ -79,8 +79,8 @@ def mixed(d: int) -> Build:
     return build
 
 
-def small_marginals(sizes: Sequence[int], cells: int) -> Build:
-    """The marginals on all sets of attributes that have so many cells at most."""
+def small(sizes: Sequence[int], cells: int, *, numeric: int = 0) -> Build:
+    """The marginals on all sets of attributes that have so many cells at most, prefixes of the first `numeric`."""
 
     def build() -> Tables:
         domain = numbered(sizes)
@@ -88,7 +88,7 @@ def small_marginals(sizes: Sequence[int], cells: int) -> Build:
             itertools.combinations(range(len(sizes)), k) for k in range(len(sizes) + 1)
         )
         kept = [axes for axes in subsets if math.prod(sizes[i] for i in axes) <= cells]
-        return {"all": Workload.marginals(domain, [tuple(domain.names[i] for i in axes) for axes in kept])}
+        return {"all": _on(domain, ([domain.names[i] for i in axes] for axes in kept), numeric)}
 
     return build
 
@@ -137,7 +137,11 @@ def numbered(sizes: Sequence[int]) -> Domain:
 
 def _over(domain: Domain, ks: Iterable[int], numeric: int) -> Workload:
     """Products over all subsets of these sizes: prefixes of the first attributes, the values of the others."""
+    return _on(domain, (subset for k in ks for subset in itertools.combinations(domain.names, k)), numeric)
+
+
+def _on(domain: Domain, chosen: Iterable[Sequence[str]], numeric: int) -> Workload:
+    """Products over some sets of attributes: prefixes of the first attributes, the values of the others."""
     sets = {name: Prefix() if i < numeric else Identity() for i, name in enumerate(domain.names)}
-    chosen = (subset for k in ks for subset in itertools.combinations(domain.names, k))
-    products = (Workload.product(domain, {name: sets[name] for name in subset}).products for subset in chosen)
+    products = (Workload.product(domain, {name: sets[name] for name in names}).products for names in chosen)
     return Workload(domain, tuple(itertools.chain.from_iterable(products)))

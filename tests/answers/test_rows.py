@@ -41,7 +41,7 @@ from hdmm.measure.release import Release
 from hdmm.measure.synthesis import expected_distances
 from hdmm.privacy.guarantee import Privacy
 from hdmm.strategy.class_form import ClassForm
-from hdmm.strategy.informed import Informed
+from hdmm.strategy.informed import WithExactBlocks
 from hdmm.strategy.orthogonal import Orthogonal
 from tests.support.chance import settled
 from tests.support.families import FAMILIES, marginals
@@ -304,7 +304,7 @@ PLANNED = {
     ),
     "merged cells beside known counts": (
         Workload.product(GROUPED, age=Ranges([(0, 3), (4, 9), (10, 39)]), sex=Identity()),
-        Informed,
+        WithExactBlocks,
         ["state"],
     ),
     "sums and differences": (

@@ -13,14 +13,14 @@ from threadpoolctl import ThreadpoolController
 T = TypeVar("T")
 
 
-def spread(job: Callable[[T], None], items: Sequence[T]) -> None:
+def run_parallel(job: Callable[[T], None], items: Sequence[T]) -> None:
     """Run the job for every item, in threads: NumPy releases the interpreter lock in its long loops.
 
     BLAS is limited to one thread meanwhile, because on thin factors its threads mostly wait for each other (3 times
     slower at 256³). OMP_THREAD_LIMIT limits these threads, too: workers of an engine have one each.
 
     >>> done = list[int]()
-    >>> spread(done.append, [1])
+    >>> run_parallel(done.append, [1])
     >>> done
     [1]
     """

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, cast, final
 import numpy as np
 import numpy.typing as npt
 
-from hdmm.base.cores import spread
+from hdmm.base.cores import run_parallel
 from hdmm.base.exceptions import DataError
 from hdmm.data.counts import Axes, Counts, Data, checked_rows_bound, refuse_passes, withholding
 from hdmm.describe.domain import Domain
@@ -131,7 +131,7 @@ class Histogram(Data):
             def place(here: tuple[int | slice, ...]) -> None:
                 self._clipped(here, total[here])
 
-            spread(place, slabs)
+            run_parallel(place, slabs)
             return total
         for here in slabs:
             part = self._clipped(here)

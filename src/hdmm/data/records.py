@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar, final
 import numpy as np
 import numpy.typing as npt
 
-from hdmm.base.cores import spread
+from hdmm.base.cores import run_parallel
 from hdmm.base.exceptions import DataError
 from hdmm.base.hints import brief
 from hdmm.base.lazy import Lazy, loaded
@@ -361,7 +361,7 @@ class TableData(Data):
         needed = {axis: a for axis, a in enumerate(self._read.attributes) if axis in wanted or drops(a)}
         for batch in self._source.batches(self._names(needed.values())):
             found = dict.fromkeys(needed, np.empty(0, np.int64))  # in the order of the axes, whichever is coded first
-            spread(partial(self._encode, batch, found), list(needed))
+            run_parallel(partial(self._encode, batch, found), list(needed))
             yield batch, found
 
     def _encode(self, batch: Batch, found: dict[int, Codes], axis: int) -> None:

@@ -54,8 +54,8 @@ class Amount(Values):
     low: Real
     high: Real
     step: Real = field(default=1, kw_only=True)
-    outside: Outside = field(default="other", init=False)
-    levels: tuple[Level, ...] = field(default=(), init=False, repr=False)
+    outside: Outside = "other"
+    levels: tuple[Level, ...] = field(default=(), repr=False)
 
     def __init__(self, low: float, high: float, *, step: float = 1) -> None:
         given = {name: _number(number, name) for name, number in (("low", low), ("high", high), ("step", step))}
@@ -76,6 +76,11 @@ class Amount(Values):
             )
         assign(self, **given)
         self._declare("other", ())
+        if self._positions(np.array([low, high])).tolist() != [0, steps]:  # between them, positions never decrease
+            raise DomainError(
+                f"Floats do not distinguish all steps of {step} from {low} to {high}. Give bounds of fewer digits, or "
+                "a larger step."
+            )
 
     @property
     def _declared(self) -> int:
@@ -88,11 +93,6 @@ class Amount(Values):
     @property
     def codes(self) -> int:
         return self.grain + 2  # the steps, both ends among them, and the rows without a value
-
-    @property
-    def largest(self) -> Real:
-        """The largest number, in size, that a row adds to a sum."""
-        return max(abs(self.low), abs(self.high))
 
     @property
     def labels(self) -> tuple[Label, ...]:

@@ -18,7 +18,7 @@ from typing import Any, final
 
 import numpy as np
 
-from hdmm.base.cores import spread
+from hdmm.base.cores import run_parallel
 from hdmm.base.exceptions import EngineError
 from hdmm.matrix import Array, Dense, Eye, Matrix, Ones, to_dense
 from hdmm.matrix.elementary import multiply_along
@@ -120,7 +120,7 @@ class Device:
                     there[start:stop].set(held, stream=stream)
                     stream.synchronize()
 
-        spread(move, range(min(_MOVERS, -(-size // _PIECE))))
+        run_parallel(move, range(min(_MOVERS, -(-size // _PIECE))))
 
     def _memory(self) -> float:
         return math.inf if self.xp is np else float(self.xp.cuda.runtime.memGetInfo()[0])

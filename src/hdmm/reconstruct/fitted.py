@@ -92,13 +92,13 @@ def _proportional(table: Array, axes: Attributes, known: Known) -> tuple[Array, 
         found = x.sum(axis=others, keepdims=True)
         return reduce(lambda x, k: by_group(x, k, groups[k]), groups, found)
 
-    def spread(x: Array) -> Array:
+    def expand(x: Array) -> Array:
         return reduce(lambda x, k: x.take(groups[k], axis=k), groups, x)
 
     sums = sums_of(table)
     empty = (sums == 0) & (target > 0)
     if empty.any():
-        table = np.where(spread(empty), 1.0, table)
+        table = np.where(expand(empty), 1.0, table)
         sums = sums_of(table)
     off = float(np.abs(sums - target).max(initial=0.0))
-    return table * spread(np.divide(target, sums, out=np.zeros_like(sums), where=sums > 0)), off
+    return table * expand(np.divide(target, sums, out=np.zeros_like(sums), where=sums > 0)), off

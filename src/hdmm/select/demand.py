@@ -111,7 +111,7 @@ def demand(workload: Workload, bases: Mapping[int, Matrix] | None = None, parts:
         for i, (each, n) in enumerate(zip(sets, shape, strict=True))
     ]
     axes = [i for i, pair in enumerate(pairs) if pair[1].any()]
-    gamma = np.array([1 / spread(given.get(i, Eye(shape[i]))) for i in axes])
+    gamma = np.array([1 / total_variance(given.get(i, Eye(shape[i]))) for i in axes])
     sizes = tuple(shape[i] for i in axes)
     weights = np.array([product.weight for product in products])
     for i, pair in enumerate(pairs):
@@ -220,10 +220,10 @@ def _shares(c: float, across: float, whole: float, n: int) -> tuple[float, float
     return max(across, 0.0) / c**2, rest if n > 1 and rest > SUPPORT * whole else 0.0
 
 
-def spread(B: Matrix) -> float:
+def total_variance(B: Matrix) -> float:
     """c = 1ᵀ(BᵀB)⁻¹1: the variance of the total estimated from the base alone; infinite if it says nothing about it.
 
-    >>> spread(Eye(4))
+    >>> total_variance(Eye(4))
     4.0
     """
     if is_contrasts(B):
@@ -234,7 +234,7 @@ def spread(B: Matrix) -> float:
 def contrasts(n: int) -> Matrix:
     """The base of an attribute of n ≥ 2 values that measures all of them beyond their total, its columns of norm 1.
 
-    >>> spread(contrasts(4))
+    >>> total_variance(contrasts(4))
     inf
     """
     return Scaled(1 / math.sqrt(n * (n - 1)), Residual(n))

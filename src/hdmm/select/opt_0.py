@@ -100,7 +100,7 @@ def opt_0(V: Matrix, search: Search, noise: Noise = Noise.LAPLACE) -> Matrix:
     groups = None if exchangeable(V) else nested_groups(V)
     found: Iterable[tuple[float, Matrix]] = ()
     if groups is not None:  # on few cells other rows are tried, too, because descents end in different minima
-        found = optimize_forest(groups, search, order=noise.order, spread=max(start.spread, 1e-3))
+        found = optimize_forest(groups, search, order=noise.order, jitter=max(start.jitter, 1e-3))
     if groups is None or n <= FEW:
         found = chain(found, _candidates(V, start, noise, search))
     for loss, A in found:
@@ -131,7 +131,7 @@ def _candidates(V: Matrix, start: Start, noise: Noise, search: Search) -> Iterat
         yield _uniform(V)
     elif n <= _SMALL:
         for branching, weight in [(b, w) for b, w in ((16, 1.0), (8, 0.7), (4, 0.5), (2, 0.3)) if b < n] or [(n, 0.3)]:
-            theta = varied(weight * tree_rows(n, tree_widths(n, branching)), start.spread, search.rng)
+            theta = varied(weight * tree_rows(n, tree_widths(n, branching)), start.jitter, search.rng)
             yield _in_order(V, lambda U, theta=theta: _dense(U, theta, search))
         yield _dense(V, random_rows(max(1, n // (2, 4, 8)[start.size % 3]), n, search.rng), search)
         if sizes is not None:
@@ -142,9 +142,9 @@ def _candidates(V: Matrix, start: Start, noise: Noise, search: Search) -> Iterat
     elif start.kind == "grid":
         # Starting at ones, the first fifty steps over 64² ranges would only make them smaller.
         rows = 0.5 * grid_rows(sizes or (n,), start.size)
-        yield _dense(V, varied(rows, start.spread, search.rng), search)
+        yield _dense(V, varied(rows, start.jitter, search.rng), search)
     elif n <= FEW:
-        theta = varied(tree_rows(n, tree_widths(n, start.size)), start.spread, search.rng)
+        theta = varied(tree_rows(n, tree_widths(n, start.size)), start.jitter, search.rng)
         yield _in_order(V, lambda U: _dense(U, theta, search))
     else:
         yield _in_order(V, lambda U: _windowed(U, start, search))
@@ -182,7 +182,7 @@ def _windowed(V: Matrix, start: Start, search: Search) -> tuple[float, Matrix]:
     windows = Windows.of(n, tree_widths(n, start.size))
     family = WindowedTheta.of(windows)
     own = np.broadcast_to(windows.own[:, :, None], family.free.shape).astype(np.float64)
-    theta = varied(own, start.spread, search.rng)
+    theta = varied(own, start.jitter, search.rng)
     tolerance = _TOLERANCE * (n / 1024) ** 1.5
     if search.xp is None or n < _ON_DEVICE:
         return _descended(family, V, theta[family.free], search, tolerance=tolerance)
@@ -205,7 +205,7 @@ def _descended(family: Implicit, V: Matrix, start: Array, search: Search, *, tol
 
 def _tree(V: Matrix, start: Start, noise: Noise, search: Search) -> tuple[float, Matrix]:
     widths = tree_widths(V.shape[0], start.size)
-    return optimize_tree(V, widths, search, order=noise.order, spread=max(start.spread, 1e-3))
+    return optimize_tree(V, widths, search, order=noise.order, jitter=max(start.jitter, 1e-3))
 
 
 def _checked_size(V: Matrix, restart: int) -> int:
@@ -220,12 +220,12 @@ def _checked_size(V: Matrix, restart: int) -> int:
 class Start(NamedTuple):
     """A kind of start and its size: a tree's branching, a grid's divisor of each attribute, or p random rows.
 
-    `spread` is how far a tree's or a grid's weights are from equal: the later rounds of a portfolio differ.
+    `jitter` is how far a tree's or a grid's weights are from equal: the later rounds of a portfolio differ.
     """
 
     kind: Literal["tree", "grid", "random"]
     size: int
-    spread: float
+    jitter: float
 
 
 def portfolio(V: Matrix, restart: int) -> Start:
@@ -340,9 +340,9 @@ def grid_rows(sizes: Sequence[int], divisor: int) -> Array:
     return np.concatenate([*rows, reduce(np.kron, wholes)])
 
 
-def varied(theta: Array, spread: float, rng: np.random.Generator) -> Array:
-    """Θ times e^(spread·normal), plus a little everywhere. O(pn)."""
-    return theta * np.exp(spread * rng.standard_normal(theta.shape)) + _NOISE * rng.random(theta.shape)
+def varied(theta: Array, jitter: float, rng: np.random.Generator) -> Array:
+    """Θ times e^(jitter·normal), plus a little everywhere. O(pn)."""
+    return theta * np.exp(jitter * rng.standard_normal(theta.shape)) + _NOISE * rng.random(theta.shape)
 
 
 def random_rows(p: int, n: int, rng: np.random.Generator) -> Array:

@@ -98,7 +98,7 @@ def optimize_tree(
     search: Search,
     *,
     order: Literal[1, 2] = 1,
-    spread: float = 1e-3,
+    jitter: float = 1e-3,
 ) -> tuple[float, Matrix]:
     """(loss, matrix): the best TreeIdentity near equal weights and its loss tr((AᵀA)⁻¹V). O(nL²) per step.
 
@@ -115,14 +115,14 @@ def optimize_tree(
     """
     n, L = V.shape[0], len(widths)
     tree = Tree(tuple(widths), order)
-    found = _from_nodes(V, tree, search, spread) if n >= _LARGE and order == 1 else None
+    found = _from_nodes(V, tree, search, jitter) if n >= _LARGE and order == 1 else None
     if found is None:
-        found = _descended(V, tree, _even(L, n, spread, search), search, steps=10_000)
+        found = _descended(V, tree, _even(L, n, jitter, search), search, steps=10_000)
     return found.value, tree.matrix(found.x)
 
 
 def _from_nodes(
-    V: Matrix, tree: Tree, search: Search, spread: float, *, steps: int = 10_000, tolerance: float = 1e-5
+    V: Matrix, tree: Tree, search: Search, jitter: float, *, steps: int = 10_000, tolerance: float = 1e-5
 ) -> Minimum | None:
     """The minimum from what is found, in the same way, for the lowest nodes as cells; None if V has no such form.
 
@@ -136,9 +136,9 @@ def _from_nodes(
         return None
     m, lower = coarse.shape[0], Tree(tuple(w // width for w in above), tree.order)
     most, silent = _STEPS // math.isqrt(m), search.silent()
-    nodes = _from_nodes(coarse, lower, silent, spread, steps=most, tolerance=1e-7) if m > _FEW else None
+    nodes = _from_nodes(coarse, lower, silent, jitter, steps=most, tolerance=1e-7) if m > _FEW else None
     if nodes is None:
-        nodes = _descended(coarse, lower, _even(len(above), m, spread, search), silent, steps=most, tolerance=1e-7)
+        nodes = _descended(coarse, lower, _even(len(above), m, jitter, search), silent, steps=most, tolerance=1e-7)
     place = np.repeat(n + np.arange(nodes.x.size).reshape(nodes.x.shape), width, axis=1)[:, :n]
     family = Tied(tree, np.vstack([np.arange(n), place]))
     start = np.concatenate([np.ones(n), nodes.x.ravel()])
@@ -146,8 +146,8 @@ def _from_nodes(
     return replace(found, x=found.x[family.place])
 
 
-def _even(levels: int, n: int, spread: float, search: Search) -> Array:
-    return np.full((levels, n), min(1.0, 4.0 / levels)) * np.exp(spread * search.rng.standard_normal((levels, n)))
+def _even(levels: int, n: int, jitter: float, search: Search) -> Array:
+    return np.full((levels, n), min(1.0, 4.0 / levels)) * np.exp(jitter * search.rng.standard_normal((levels, n)))
 
 
 def _descended(
@@ -285,7 +285,7 @@ class ForestIdentity(Implicit):
 
 
 def optimize_forest(
-    groups: NestedGroups, search: Search, *, order: Literal[1, 2] = 1, spread: float = 1e-3
+    groups: NestedGroups, search: Search, *, order: Literal[1, 2] = 1, jitter: float = 1e-3
 ) -> Iterator[tuple[float, Matrix]]:
     """(loss, matrix) of the best p-Identity over the nodes near each start; the loss is tr((AᵀA)⁻¹V).
 
@@ -307,7 +307,7 @@ def optimize_forest(
     for scale in _STARTS if place.size <= _CHEAP else _STARTS[turn : turn + 1]:
         start = np.zeros(int(counts.sum()))
         start[place[groups.asked]] = min(1.0, 4.0 / L) * scale
-        start *= np.exp(spread * search.rng.standard_normal(start.shape))
+        start *= np.exp(jitter * search.rng.standard_normal(start.shape))
         found = minimize(lambda x: family.loss(x, Eye(1), single), start, search, upper=LARGEST, tolerance=1e-7)
         yield found.value, family.matrix(found.x)
 

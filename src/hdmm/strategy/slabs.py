@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from hdmm.base.cores import spread
+from hdmm.base.cores import run_parallel
 from hdmm.matrix import Array, Eye, Kron, Matrix
 from hdmm.strategy.blocks import BlockTable
 
@@ -62,9 +62,9 @@ def kron_slabs(factors: Sequence[Matrix], x: Array, dtype: type[np.int64] | type
         piece = np.ascontiguousarray(out[:n, start : start + columns])
         out[:m, start : start + columns] = head.along(piece[None])[0]
 
-    spread(along_the_rest, range(0, n, rows))
+    run_parallel(along_the_rest, range(0, n, rows))
     if not isinstance(head, Eye):
-        spread(along_the_first, range(0, outer, columns))
+        run_parallel(along_the_first, range(0, outer, columns))
     # In place, which drops the rows below: they hold exact values that are not released.
     out.resize(m * outer, refcheck=False)
     return out
