@@ -16,7 +16,7 @@ import hdmm
 from hdmm import AllRange, Domain, Identity, PredicateSet, Prefix, StrategyError, Total, Vectors, Weighted, Workload
 from hdmm.bounds.certificate import gaussian_bound, worst_bound
 from hdmm.bounds.eigenspaces import Classes
-from hdmm.bounds.pinching import Split, _directions, pinched
+from hdmm.bounds.pinching import Split, directions, pinched
 from hdmm.bounds.svd import svd_bound
 from hdmm.matrix import Dense, to_dense
 from hdmm.select.gaussian_optimum import gaussian_optimum
@@ -245,5 +245,5 @@ def test_a_direction_that_no_query_asks_about_is_no_fault() -> None:
     domain = Domain({"a": 3, "b": 1})
     total, difference = Workload.product(domain), Workload.product(domain, a=Vectors([[1.0, -1.0, 0.0]]))
     assert 0 < gaussian_bound(total + difference) <= 4 * (1 + 1e-9)  # both as they are: 1 + 1 at sensitivity 2
-    found = _directions(np.array([1.0, 0.0, 0.0]), np.diag([0.0, 0.0, 1.0]), 3)
+    found = directions(np.array([1.0, 0.0, 0.0]), np.diag([0.0, 0.0, 1.0]), 3)
     np.testing.assert_allclose(found.T @ found, np.eye(3), atol=1e-12)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +39,7 @@ from hdmm.matrix import Dense, Eye, PIdentity, to_dense
 from hdmm.privacy.guarantee import ZCDP, Noise
 from hdmm.reconstruct.least_squares import reconstruct
 from hdmm.select.goal import Goal
+from hdmm.select.means import centred
 from hdmm.select.opt_m import opt_m
 from hdmm.select.opt_x import opt_x
 from hdmm.select.problem import Problem
@@ -47,7 +49,7 @@ from hdmm.select.worst_optimum import worst_optimum
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.class_form import ClassForm
 from hdmm.strategy.lattice import Lattice
-from hdmm.strategy.orthogonal import Orthogonal, centred
+from hdmm.strategy.orthogonal import Orthogonal
 from hdmm.strategy.strategy import Strategy, form_of
 from tests.support.chance import near
 from tests.support.families import dense
@@ -64,11 +66,22 @@ ASKED = {
     "coefficients": Workload.product(DOMAIN, {("z", "x"): Vectors([[0.5, 0, 0, 1, 0, 0, 0, 0, -2]])}),
 }
 RNG = np.random.default_rng(5)
+MEANS = [h / h.sum() for h in (RNG.uniform(0.2, 1.0, size=n) for n in SHAPE)]
 
 
 def residual(axes: tuple[int, ...]) -> tuple[tuple[int, ...], Dense]:
     n = math.prod(SHAPE[i] for i in axes)
-    return axes, Dense(centred(RNG.normal(size=(n, n)), [SHAPE[i] for i in axes]))
+    return axes, Dense(centred(RNG.normal(size=(n, n)), even(SHAPE[i] for i in axes)))
+
+
+def oblique(axes: tuple[int, ...]) -> tuple[tuple[int, ...], Dense]:
+    """Rows without their means by weights that are not even."""
+    n = math.prod(SHAPE[i] for i in axes)
+    return axes, Dense(centred(RNG.normal(size=(n, n)), [MEANS[i] for i in axes]))
+
+
+def even(sizes: Iterable[int]) -> list[np.ndarray]:
+    return [np.full(n, 1 / n) for n in sizes]
 
 
 def own(i: int) -> PIdentity:
@@ -95,6 +108,17 @@ STRATEGIES = {
     ),
     "all spaces": Strategy(DOMAIN, tuple(SPACES)),
     "spaces of up to three": Strategy(DOMAIN, tuple(b for b in SPACES if len(b.axes) < 4)),
+    "oblique spaces": Strategy(
+        DOMAIN, tuple(Block(float(RNG.uniform(0.5, 1.5)), [oblique(b)] if b else []) for b in subsets(4))
+    ),
+    "oblique spaces of few attributes": Strategy(
+        DOMAIN,
+        tuple(Block(1 / (1 + len(b)), [oblique(b)] if b else []) for b in [(), (0,), (2,), (0, 2), (3,), (2, 3)]),
+    ),
+    "oblique spaces of products": Strategy(
+        DOMAIN,
+        tuple(Block(1.0, [oblique(b[:2]), *([oblique(b[2:])] if b[2:] else [])] if b else []) for b in subsets(3)),
+    ),
     "spaces of products": Strategy(
         DOMAIN,
         tuple(Block(b.weight, [residual(b.axes[:2]), residual(b.axes[2:])]) if len(b.axes) == 3 else b for b in SPACES),
@@ -158,7 +182,12 @@ def test_each_space_is_measured_at_its_optimum(predicates: SumAtMost | Differenc
         least = (B**2).sum(axis=0).max() * np.trace(V @ np.linalg.pinv(B.T @ B))
         for _ in range(20):
             moved = (
-                B + 0.02 * np.abs(B).max() * centred(RNG.normal(size=B.shape), [4] * len(axes)) @ np.linalg.pinv(B) @ B
+                B
+                + 0.02
+                * np.abs(B).max()
+                * centred(RNG.normal(size=B.shape), even([4] * len(axes)))
+                @ np.linalg.pinv(B)
+                @ B
             )
             assert (moved**2).sum(axis=0).max() * np.trace(V @ np.linalg.pinv(moved.T @ moved)) > least * (1 - 1e-3)
 
@@ -166,7 +195,7 @@ def test_each_space_is_measured_at_its_optimum(predicates: SumAtMost | Differenc
 def _asked(w: Workload, axes: tuple[int, ...]) -> np.ndarray:
     """WᵀW of the queries on exactly these two attributes, in their residual space."""
     (product,) = (p for p in w.products if p.joint and p.joint[0][0] == axes)
-    rows = centred(to_dense(product.joint[0][1].matrix(16)).astype(float), (4, 4))
+    rows = centred(to_dense(product.joint[0][1].matrix(16)).astype(float), even((4, 4)))
     return rows.T @ rows
 
 
@@ -205,7 +234,7 @@ def test_the_sensitivity_of_many_overlapping_pairs_is_never_understated(monkeypa
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 def test_optimize_beats_every_cell_on_overlapping_pairs(noise: str) -> None:
     w = pairs(4, 4, DifferenceAtMost())
-    plan = optimize(w, noise=noise, restarts=1, time_limit=5)
+    plan = optimize(w, noise=noise, restarts=1)
     W, A = to_dense(w.matrix), dense(plan.strategy)
     norm = (A**2).sum(axis=0).max() if noise == "gaussian" else np.abs(A).sum(axis=0).max() ** 2
     assert plan.error == pytest.approx(norm * np.trace(W @ np.linalg.pinv(A.T @ A) @ W.T), rel=1e-6)
@@ -298,6 +327,9 @@ def test_what_is_planned_is_measured_answered_and_read_back(
     if gaussian and objective in ("worst", "targets"):  # written out, which bounds what any strategy has
         assert plan.gap is not None
         assert plan.gap < 1e-3
+    elif gaussian:
+        assert plan.gap is not None
+        assert plan.gap < 0.25
     else:
         assert plan.gap is None
     assert "It measures" in plan.explain()
@@ -319,7 +351,7 @@ def test_on_few_cells_the_worst_query_is_as_good_as_any_strategy_has_it() -> Non
 
 
 def test_spaces_that_are_too_large_are_measured_by_all_their_cells(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hdmm.select.spaces._MOST_ENTRIES", 1)
+    monkeypatch.setattr("hdmm.select.means._MOST_ENTRIES", 1)
     monkeypatch.setattr("hdmm.select.operators._MOST_JOINT", 1)
     plan = optimize(TABLES, noise="gaussian")
     assert plan.operator == "OPT_R"

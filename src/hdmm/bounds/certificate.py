@@ -20,6 +20,7 @@ import numpy as np
 
 from hdmm.base.exceptions import StrategyError
 from hdmm.bounds.eigenspaces import LARGEST_EIGENPROBLEM, Classes, even_eigenvalues
+from hdmm.bounds.joint_pinching import joint_root
 from hdmm.bounds.pinching import Split, parts, pinched, work
 from hdmm.bounds.svd import svd_bound
 from hdmm.describe.workload import Workload
@@ -39,9 +40,8 @@ _SUMMED = 1 - 1e-7  # of an integral that is a sum over nodes, which is good to 
 _BELOW = 1 - 1e-9  # removes what rounding may have added
 
 
-def gaussian_bound(workload: Workload) -> float | None:
-    """A lower bound on the `unit_error` of every strategy under Gaussian noise; None for predicates on several
-    attributes at once in several products, for which only a useless one is known.
+def gaussian_bound(workload: Workload) -> float:
+    """A lower bound on the `unit_error` of every strategy under Gaussian noise.
 
     It is the optimum for plain marginals, and near it for one product and on small domains. On larger domains its root
     is 0.1 to 2 % below the best root mean squared error found if each attribute has one kind of queries besides totals,
@@ -55,7 +55,8 @@ def gaussian_bound(workload: Workload) -> float | None:
     (1.97, 1.92)
     """
     if any(product.joint for product in workload.products):
-        return svd_bound(workload) if len(workload.products) == 1 else None
+        found = joint_root(workload.products)
+        return svd_bound(workload) if found is None else max(_BELOW * found**2, svd_bound(workload))
     cells = MergedCells.of(workload.products)  # as good for any strategy, and fewer
     if cells is not None:
         workload = cells.workload(workload)
@@ -75,7 +76,7 @@ def gaussian_bound(workload: Workload) -> float | None:
     return svd_bound(workload)
 
 
-def worst_bound(workload: Workload, shares: Sequence[float]) -> float | None:
+def worst_bound(workload: Workload, shares: Sequence[float]) -> float:
     """A lower bound on the largest variance of a query under every strategy, at sensitivity 1 and unit Gaussian noise.
 
     The largest variance is at least any weighted average of them, and so at least the smallest value of that average.

@@ -27,7 +27,6 @@ from hdmm.select.opt_r import least_error, worst_marginals
 from hdmm.select.worst_optimum import WrittenCells, worst_optimum
 from hdmm.strategy.strategy import Strategy
 
-_USELESS = 0.21  # 1.1² − 1: a tenth of a margin of error, by which good plans and bad ones are not told apart
 _POWERS = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0)
 _STEPS = (4.0, 2.0, 1.3, 1.1)  # by which the share of one group of products is raised or lowered
 _SECONDS = 3.0  # for the weights; one bound may take as long again
@@ -37,7 +36,7 @@ _EXACT = 1e-4  # a smaller gap is not looked for
 
 
 def certified_gap(goal: Goal, strategy: Strategy) -> float | None:
-    """objective / bound − 1 under Gaussian noise; None where there is no bound, or a useless one for joint predicates.
+    """objective / bound − 1 under Gaussian noise; None where there is no bound: beside some known counts.
 
     >>> from hdmm import Domain
     >>> goal = Goal.of(Workload.marginals(Domain({"age": 4}), k=1))
@@ -54,14 +53,11 @@ def certified_gap(goal: Goal, strategy: Strategy) -> float | None:
         bounds = [worst_optimum(goal).bound]
     elif all(p in (Identity(), Total()) for product in goal.workload.products for _, p in product.sets):
         bounds = [worst_marginals(goal)]
-    elif any(product.joint for product in goal.workload.products):
-        return None  # rows are weighed by attribute
     else:
         bounds = _worst_bounds(goal, strategy, value)
     best = max((bound for bound in bounds if bound is not None), default=0.0)
     gap = max(value / best - 1, 0.0) if best > 0 else math.inf
-    joint = any(product.joint for product in goal.workload.products)
-    return gap if gap <= _USELESS or (math.isfinite(gap) and not joint) else None
+    return gap if math.isfinite(gap) else None
 
 
 def summed(goal: Goal) -> Workload:
@@ -97,7 +93,7 @@ def _beside_known(workload: Workload, known: Sequence[Product]) -> float | None:
     return float(np.sqrt(np.maximum(np.linalg.eigvalsh(N.T @ V @ N), 0.0)).sum() ** 2 / cells)
 
 
-def _worst_bounds(goal: Goal, strategy: Strategy, value: float) -> Iterator[float | None]:
+def _worst_bounds(goal: Goal, strategy: Strategy, value: float) -> Iterator[float]:
     """Bounds on the largest variance in the goal's units, for weights moved while that gains and time is left."""
     end = time.monotonic() + _SECONDS
     rows = [
@@ -108,8 +104,7 @@ def _worst_bounds(goal: Goal, strategy: Strategy, value: float) -> Iterator[floa
 
     def bound(shares: Array, products: Workload) -> float:
         units = shares * [each.unit for each in rows]
-        found = worst_bound(products, units.tolist())
-        return 0.0 if found is None else float(units.sum() / shares.sum()) * found
+        return float(units.sum() / shares.sum()) * worst_bound(products, units.tolist())
 
     for power in _POWERS:
         tried = Workload(domain, tuple(each.weighed(power) for each in rows))
@@ -146,7 +141,7 @@ class _Rows:
         unit, plain = product.weight**2 / allowed, replace(product, weight=1.0)
         if product.queries > _MOST_ROWS:
             return cls(plain, unit, None, unit * strategy.form.total_variance([plain]) / plain.queries)
-        shape = [p.count(product.domain.shape[i]) for i, p in product.factors]
+        shape = [p.count(product.cells(axes)) for axes, p in product.sets]
         found = unit * np.concatenate(list(strategy.form.variances(plain))).reshape(shape)
         return cls(plain, unit, found, float(found.max()))
 
@@ -168,7 +163,6 @@ class _Rows:
         v = self.variances / self.largest
         axes = range(v.ndim)
         marginals = [(v**power).mean(axis=tuple(k for k in axes if k != j)) for j in axes]
-        factors = [
-            (i, Weighted(p, np.sqrt(m / m.mean()))) for (i, p), m in zip(self.product.factors, marginals, strict=True)
-        ]
-        return replace(self.product, factors=tuple(factors))
+        pairs = zip(self.product.sets, marginals, strict=True)
+        sets = [(axes, Weighted(p, np.sqrt(m / m.mean()))) for (axes, p), m in pairs]
+        return Product.of(self.product.domain, sets, self.product.weight)

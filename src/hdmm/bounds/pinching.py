@@ -50,8 +50,8 @@ class Split:
         (array([[0.33333333]]), [0.0, 1.154700538])
         """
         u = np.sqrt(lam)
-        halves = [None if V is None else _half(u[:, None] * V * u) for V in grams]
-        E = _directions(u, np.sum([F / np.trace(F) for F in halves if F is not None], axis=0), kept)
+        halves = [None if V is None else half(u[:, None] * V * u) for V in grams]
+        E = directions(u, np.sum([F / np.trace(F) for F in halves if F is not None], axis=0), kept)
         inner = [None if F is None else E.T @ F @ E for F in halves]
         first = np.zeros((E.shape[1],) * 2)
         first[0, 0] = 1.0
@@ -135,12 +135,12 @@ def _places(
     return first, sizes
 
 
-def _half(M: Array) -> Array:
+def half(M: Array) -> Array:
     halves, Q = half_powers(M)
     return (Q * halves) @ Q.T
 
 
-def _directions(u: Array, F: Array, kept: int) -> Array:
+def directions(u: Array, F: Array, kept: int) -> Array:
     """Orthonormal columns: u, Fu, F⁻¹u, F²u, F⁻²u, … and then the eigenvectors of F, largest first, up to `kept`.
 
     The powers connect u to the rest most strongly; on prefixes, three of them gain as much as ten eigenvectors.

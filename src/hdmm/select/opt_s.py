@@ -33,7 +33,7 @@ from hdmm.select.opt_0 import opt_0
 from hdmm.select.problem import Problem
 from hdmm.select.search import Search
 from hdmm.select.signed_cells import descend, starts
-from hdmm.select.spaces import fewest_bits, whole_basis
+from hdmm.select.whole_factors import fewest_bits, whole_basis
 from hdmm.strategy.axis_groups import AxisGroups
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.strategy import Strategy

@@ -7,6 +7,10 @@ attributes says beyond totals (docs/research/operators.md), and for exchangeable
 
 Values that no factor distinguishes may be one cell each: then A and W have a column per cell, and rows need to be
 orthogonal on cells only.
+
+If what factors see of an attribute is not orthogonal to its total but does not contain it, parts are *oblique*: the
+total, and all of what factors see. In coordinates in which each part's rows see only their own, A is block diagonal
+again, and nothing else changes (select/means.py).
 """
 
 from __future__ import annotations
@@ -71,7 +75,7 @@ class Piece:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class PartGrams:
-    """BᵀVB of a predicate set, by the parts of its attributes whose orthonormal columns are B; those of rounding are
+    """BᵀVB of a predicate set, by the parts of its attributes whose columns are B; those of rounding are
     left out. `least` is what counts as asked for, and `outside` whether something is asked for outside all parts."""
 
     grams: Mapping[PartNumbers, Array]
@@ -84,9 +88,9 @@ class PartGrams:
 class Orthogonal(Form):
     """Blocks that each see parts of their own; a product is asked of the blocks whose parts it sees.
 
-    `parts` are orthonormal columns, by attribute; the first sees the total. Attributes with the same number in `kinds`
-    have the same parts. `places` has the block of each combination. `first` has the value of each attribute that stands
-    for another one, its cell; on others the columns are 0.
+    `parts` are columns, by attribute, on which rows of the other parts are 0; the first sees the total. Attributes with
+    the same number in `kinds` have the same parts. `places` has the block of each combination. `first` has the value of
+    each attribute that stands for another one, its cell; on others the columns are 0.
     """
 
     parts: tuple[tuple[Array, ...], ...]
@@ -112,7 +116,7 @@ class Orthogonal(Form):
                 spans[i][span] = span.columns
         if any(n > _MOST_VALUES and None in each.values() for n, each in zip(shape, spans, strict=True)):
             return None
-        for parts_of in (_parts_on_values, _parts_on_cells):
+        for parts_of in (_parts_on_values, _parts_on_cells, _parts_beside_total):
             keys = [(n, *each) for n, each in zip(shape, spans, strict=True)]
             made = {key: parts_of(key[0], each) for key, each in zip(keys, spans, strict=True)}
             kinds, found = list(map(list(made).index, keys)), [made[key] for key in keys]
@@ -243,15 +247,15 @@ class Orthogonal(Form):
         key = ("asked", p, self._kinds(axes))
         if key not in self._known:
             V = p.gram(math.prod(self.domain.shape[i] for i in axes))
-            whole, found, left = trace(V), dict[PartNumbers, Array](), self._on_cells(axes, V)
+            whole, found = trace(V), dict[PartNumbers, Array]()
             least = SUPPORT * whole
             for parts in itertools.product(*(range(len(self.parts[i])) for i in axes)):
                 B = self._columns(axes, parts)
                 G = B.T @ V.matmat(B)
-                left -= float(np.trace(G))
                 if np.trace(G) > _ROUNDING * len(B) * whole:
                     found[parts] = G
-            self._known[key] = PartGrams(found, least, left > least)
+            Q = reduce(np.kron, [_basis(np.hstack(self.parts[i])) for i in axes])
+            self._known[key] = PartGrams(found, least, self._on_cells(axes, V) - float(np.vdot(Q, V.matmat(Q))) > least)
         return self._known[key]
 
     def _on_cells(self, axes: Attributes, V: Matrix) -> float:
@@ -321,45 +325,12 @@ class Orthogonal(Form):
         return found
 
 
-def averaged_rows(shape: Sequence[int], sets: Sequence[tuple[Attributes, PredicateSet]], kept: Attributes) -> Array:
-    """The combinations of the predicates as rows over the cells of the kept attributes, averaged over the others."""
-    each: list[tuple[Attributes, Array]] = []
-    for axes, p in sets:
-        n = math.prod(shape[i] for i in axes)
-        if p.count(n) * n > _MOST_ENTRIES:
-            raise StrategyError(f"The {p.count(n):,} queries on {n:,} cells are too many to write out. Use fewer.")
-        W = to_dense(p.matrix(n)).astype(np.float64).reshape(-1, *(shape[i] for i in axes))
-        W = W.mean(axis=tuple(1 + k for k, i in enumerate(axes) if i not in kept))
-        here = tuple(i for i in axes if i in kept)
-        each.append((here, W.reshape(W.shape[0], -1)))
-    return _joined(shape, each, kept)
-
-
 def inverted(A: Array) -> Array:
     """A⁺; of few rows on many cells by coordinates of what they span."""
     if len(A) >= A.shape[1]:
         return np.linalg.pinv(A)
     Q, R = np.linalg.qr(A.T)
     return Q @ np.linalg.pinv(R.T)
-
-
-def centred(W: Array, sizes: Sequence[int]) -> Array:
-    """The rows without what totals over any of the attributes see."""
-    T = W.reshape(-1, *sizes)
-    for k in range(len(sizes)):
-        T = T - T.mean(axis=k + 1, keepdims=True)
-    return T.reshape(W.shape)
-
-
-def _joined(shape: Sequence[int], each: Sequence[tuple[Attributes, Array]], kept: Attributes) -> Array:
-    """The Kronecker product of rows on several sets of attributes, its columns in the order of the kept ones."""
-    rows = math.prod(W.shape[0] for _, W in each)
-    if rows * math.prod(shape[i] for i in kept) > _MOST_ENTRIES:
-        raise StrategyError(f"{rows:,} rows on {len(kept)} attributes are too many to write out. Ask for fewer.")
-    kron = reduce(np.kron, (W for _, W in each), np.ones((1, 1)))
-    order = [i for axes, _ in each for i in axes]
-    T = kron.reshape(rows, *(shape[i] for i in order))
-    return T.transpose(0, *(1 + order.index(i) for i in kept)).reshape(rows, -1)
 
 
 def _places(parts: Mapping[int, int]) -> Places:
@@ -437,6 +408,18 @@ def _parts_on_cells(n: int, spans: Mapping[_Span, Array | None]) -> _Parts:
     for whole, B in zip(wide, found.bases, strict=True):
         whole[cells] = B
     return _Parts(tuple(wide), found.numbers, cells[of.ravel()])
+
+
+def _parts_beside_total(n: int, spans: Mapping[_Span, Array | None]) -> _Parts:
+    """The total, and what all other factors see, if it does not contain the total; their columns are dual to both."""
+    held = [U for U in spans.values() if U is not None]
+    rest = _basis(np.hstack(held[1:])) if len(held) == len(spans) > 1 else np.eye(n)
+    rows = np.hstack([held[0], rest])
+    if rows.shape[1] > n or np.linalg.svd(rows, compute_uv=False)[-1] < _SEEN:
+        return _parts_on_values(n, spans)
+    dual = np.linalg.pinv(rows).T
+    bases = dual[:, :1] / np.linalg.norm(dual[:, 0]), _basis(dual[:, 1:])
+    return _Parts(bases, {span: min(k, 1) for k, span in enumerate(spans)}, np.arange(n))
 
 
 def _overlapping(each: Sequence[Array | None]) -> Iterator[tuple[int, int]]:
