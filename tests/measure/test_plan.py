@@ -124,8 +124,16 @@ def test_best_strategies_are_passed_on() -> None:
 
 
 def test_operators_suit_the_workload() -> None:
-    assert [o.name for o in operators_for(Problem(LINE))] == ["OPT_0"]
-    assert {o.name for o in operators_for(Problem(PLANE))} == {"OPT_x", "OPT_M", "OPT_+", "OPT_G", "OPT_B", "OPT_0"}
+    assert [o.name for o in operators_for(Problem(LINE))] == ["OPT_0", "OPT_S"]
+    assert {o.name for o in operators_for(Problem(PLANE))} == {
+        "OPT_x",
+        "OPT_M",
+        "OPT_+",
+        "OPT_G",
+        "OPT_B",
+        "OPT_0",
+        "OPT_S",
+    }
     large = Workload.marginals(Domain({f"a{i}": 10 for i in range(30)}), k=2)
     assert "OPT_0" not in {o.name for o in operators_for(Problem(large))}
 
