@@ -176,6 +176,7 @@ def aim(table: Table, rho: float, megabytes: float = _MEGABYTES, each: float = _
         ]
         axes = small[table.chosen(np.array(scores), epsilon, max(weights[axes] for axes in small))]
         before = np.asarray(model.project(axes).datavector())
+        jax.clear_caches()  # every model is compiled anew, and hundreds of them end in a segmentation fault
         measured.append(table.measured(axes, sigma))
         model = fitted(domain, measured, _STEPS, model)
         print(f"{used / rho:.3f} of the budget, {axes}", file=sys.stderr, flush=True)

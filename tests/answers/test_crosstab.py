@@ -367,16 +367,35 @@ def workbook(*tables: Table) -> object:
 def test_a_workbook_has_a_sheet_per_table_and_one_on_how_to_read_it() -> None:
     made = replace(table([("18",), ("F",)], [-3.26, 1234.5], 1.414, columns=("who",)), note="A note.")
     book = workbook(made, everything().tables[5])
-    assert book.sheetnames == ["How to read", "a-table", "a-table (2)"]
+    assert book.sheetnames == ["Cover", "Contents", "Notes", "a-table", "a-table (2)"]
     sheet = book["a-table"]
     assert [cell.value for cell in sheet[3]] == [
         *("who", "Estimate", "Margin", "From", "To", "Standard deviation", "Reliability")
     ]
     assert [cell.value for cell in sheet[4]] == [18, -3.3, 2.9, -6.2, -0.4, 1.42, "rough"]
     assert sheet["B5"].number_format == "#,##0.0"
-    assert sheet.freeze_panes == "A4"
     assert "A note." in sheet["A2"].value
-    assert any("probability of at least 95" in str(row[1].value) for row in book["How to read"].iter_rows())
+    assert any("probability of at least 95" in str(row[1].value) for row in book["Notes"].iter_rows())
+
+
+def test_a_workbook_is_accessible() -> None:
+    """One marked table per sheet, no merged or blank cells inside, no frozen panes; a missing number has a reason."""
+    wide = replace(table([("M",), ("F",)], [1.0, 2.0], columns=("Estimate",)), upper=np.array([9.0, 4.0]))
+    book = workbook(wide, everything().tables[4])
+    for sheet in book.worksheets:
+        assert sheet["A1"].value
+        assert not sheet.merged_cells.ranges
+        assert sheet.freeze_panes is None
+        marked = list(sheet.tables.values())
+        assert len(marked) == (sheet.title != "Cover")
+        for each in marked:
+            rows = [[cell.value for cell in row] for row in sheet[each.ref]]
+            assert [column.name for column in each.tableColumns] == rows[0]
+            assert len(set(rows[0])) == len(rows[0])
+            assert all(value not in (None, "") for row in rows for value in row)
+            assert each.ref.endswith(str(sheet.max_row))
+    assert book["a-table"]["C4"].value == "[z]"
+    assert any("not applicable" in str(row[1].value) for row in book["Notes"].iter_rows())
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+1+1", "-x", "@SUM(A1)", "=HYPERLINK(1)", "#N/A", "\x01\ud800=1", "\t=1"])
@@ -394,10 +413,10 @@ def test_labels_are_never_formulas(text: str) -> None:
 
 
 def test_sheet_names_are_legal_and_different() -> None:
-    names = sheet_names(["how to READ", "a:b", "a?b", "x" * 50, "X" * 40, "", "'q'"])
+    names = sheet_names(["NOTES", "a:b", "a?b", "x" * 50, "X" * 40, "", "'q'"])
     assert len({name.casefold() for name in names}) == 7
     assert all(0 < len(name) <= 31 and not re.search(r"[\[\]:*?/\\]", name) for name in names)
-    assert "how to read" not in {name.casefold() for name in names}
+    assert "notes" not in {name.casefold() for name in names}
 
 
 def test_report_writes_a_workbook_if_asked(published: Publication, capsys: pytest.CaptureFixture[str]) -> None:

@@ -329,7 +329,7 @@ def test_margins_of_known_counts_hold_at_any_budget(folder: Path, capsys: Captur
 
 def test_margins_below_one_row_are_warned_of(folder: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     """A part of a count, such as 2 %, is not what a margin is."""
-    words = "0.02, which is less than one row. A margin is a number of rows: for 2 % of a count of 1,000, write 20."
+    words = "0.02, which is less than one row. A margin is a number of rows: for 2 % of a count of 1,000, write 20,"
     plan = planned(load_spec(prepared(folder)))
     assert run(["check", "people.toml", "--json"]) == 0
     assert not any("less than one row" in line for line in told(capsys)["warnings"])  # type: ignore[union-attr]
@@ -344,6 +344,11 @@ def test_margins_below_one_row_are_warned_of(folder: Path, capsys: Captured, mon
     assert run(["check", "people.toml"]) == 0
     assert words in " ".join(capsys.readouterr().out.split())
     assert run(["check", "people.toml", "--strict"]) == 1
+    sums = SPEC.replace('ranges = ["age"]', 'sum = ["age"]\nmargin = 0.5')
+    monkeypatch.chdir(prepared(folder, sums).parent)  # in years, not rows
+    capsys.readouterr()
+    assert run(["check", "people.toml", "--json"]) == 0
+    assert not any("less than one row" in line for line in told(capsys)["warnings"])  # type: ignore[union-attr]
 
 
 def test_targets_on_the_command_line_save_nothing(ready: Path, capsys: Captured) -> None:

@@ -18,7 +18,7 @@ import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 
-from hdmm import load_spec
+from hdmm import Amount, load_spec
 from hdmm.apps.cli import init_command as commands
 from hdmm.apps.cli import run
 
@@ -260,3 +260,17 @@ def test_a_first_specification_may_be_for_rows(folder: Path, columns: str, table
     assert run(["init", "rows.toml", "--from", "dictionary.csv", "--rows", "--quiet"]) == 0
     names = [query.name for query in load_spec("rows.toml").tables]
     assert {name.partition("_")[0] for name in names} == set(["singles", "pairs"][:tables])
+
+
+def test_a_dictionary_has_groups_and_amounts(tmp_path: Path) -> None:
+    path = tmp_path / "dictionary.csv"
+    path.write_text("name,type,values\nsex,labels,M|F\nage,integers,0..114 decade:10\nwage,amount,0..20000\n")
+    assert run(["init", str(tmp_path / "new.toml"), "--from", str(path), "--quiet"]) == 0
+    spec = load_spec(tmp_path / "new.toml")
+    assert [level.name for level in spec.domain["age"].values.levels] == ["decade"]
+    assert spec.domain["wage"].values == Amount(0, 20_000)
+    assert spec.tables[-1].group == "mean_wage"
+    path.write_text("name,type,values\nwage,amount,20000..0\n")
+    assert run(["init", str(tmp_path / "bad.toml"), "--from", str(path)]) == 1
+    path.write_text("name,type,values\nwage,amount,0..20000\n")
+    assert run(["init", str(tmp_path / "bad.toml"), "--from", str(path)]) == 1

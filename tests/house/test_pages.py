@@ -165,6 +165,10 @@ def all_adults() -> None:
     assert (look.counted, look.rows) == (400, 400)
 
 
+def margins_drawn() -> None:
+    assert Path("districts.png").read_bytes().startswith(b"\x89PNG")
+
+
 def three_months() -> None:
     assert sorted(path.name for path in Path("out").iterdir()) == ["2026-01", "2026-02", "2026-03-late"]
 
@@ -179,6 +183,7 @@ READERS: dict[str, Reader] = {
     "docs/guide/over-time.md#Ask a release": Reader(SPECIFICATION, released=True),
     "docs/guide/over-time.md#Combine releases": Reader(TUTORIAL, released=True),
     "docs/guide/over-time.md#Release every month": Reader(finds=three_months),
+    "docs/guide/other-programs.md": Reader(TUTORIAL, released=True, finds=margins_drawn),
     "docs/guide/people-and-data.md": Reader(SPECIFICATION),
     "docs/guide/rows.md": Reader(TUTORIAL, released=True),
     "docs/guide/tables.md": Reader(TUTORIAL),
@@ -258,7 +263,7 @@ def play_block(play: Play, block: Block, reader: Reader, monkeypatch: pytest.Mon
         if block.text.startswith(beginning):
             hook(monkeypatch)
     match block.kind:
-        case "toml" if block.name:
+        case "toml" | "r" if block.name:
             play.write(block)
         case "toml":
             play.merge(block)

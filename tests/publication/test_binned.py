@@ -292,7 +292,7 @@ def test_the_page_the_package_and_the_workbook_say_it(published: Path) -> None:
     openpyxl = pytest.importorskip("openpyxl", reason="pip install 'hdmm[xlsx]' has openpyxl")
     assert run(["report", str(published.parent / "people.toml"), "--xlsx", "--quiet"]) == 0
     sheet = openpyxl.load_workbook(published / "report.xlsx")["hours"]
-    guide = openpyxl.load_workbook(published / "report.xlsx")["How to read"]
+    guide = openpyxl.load_workbook(published / "report.xlsx")["Notes"]
     grades = next(row[1].value for row in guide.iter_rows() if row[0].value == "Reliability")
     assert "fair: the margin is at most 30\xa0% of the estimate" in grades  # by the rule of this publication
     assert "noise only" in grades

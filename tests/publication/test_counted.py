@@ -34,7 +34,7 @@ def test_dropped_rows_are_said_everywhere(tmp_path: Path, rows: int) -> None:
     texts = [page, stated["meaning"], package]
     openpyxl = pytest.importorskip("openpyxl", reason="pip install 'hdmm[xlsx]' has openpyxl")
     assert run(["report", str(tmp_path / "people.toml"), "--xlsx", "--quiet"]) == 0
-    guide = openpyxl.load_workbook(folder / "report.xlsx")["How to read"]
+    guide = openpyxl.load_workbook(folder / "report.xlsx")["Notes"]
     texts.append(next(row[1].value for row in guide.iter_rows() if row[0].value == "Rows"))
     for each in texts:
         assert said in each

@@ -13,10 +13,10 @@ import pytest
 from hdmm import load_release, load_spec
 from hdmm.answers.margins import half_width
 from hdmm.apps.cli import run
-from hdmm.apps.cli.published_commands import _told_apart  # pyright: ignore[reportPrivateUsage]
 from hdmm.measure.combine import combine
 from hdmm.privacy.guarantee import Noise
-from hdmm.publication.published import RowDifference, difference, open_published
+from hdmm.publication.difference import RowDifference, difference
+from hdmm.publication.published import open_published
 from tests.support.spec_cases import SPEC, people, planned, prepared
 
 Captured = pytest.CaptureFixture[str]
@@ -77,7 +77,7 @@ def test_the_joint_margin_is_that_of_independent_noise(folder: Path) -> None:
 def test_differences_have_the_digits_that_their_noise_leaves() -> None:
     """All had one place: a change of 0.43 ± 0.06 percent as 0.4 ± 0.1, and sums of millions with tenths."""
     rows = [(49.255, 49.685, 0.0612), (-21.9, 63.31, 35.28), (28_400_123.4, 31_500_456.7, 2_612_345.0), (2.0, 1.5, 0.0)]
-    assert [_told_apart(RowDifference((), *row), 0.95) for row in rows] == [
+    assert [list(RowDifference((), *row).printed(0.95)) for row in rows] == [
         ["49.255", "49.685", "+0.430", "0.062"],
         ["−22", "63", "+85", "36"],
         ["28,400,000", "31,500,000", "+3,100,000", "2,700,000"],

@@ -42,7 +42,7 @@ def test_known_counts_are_published_as_they_are_and_marked(tmp_path: Path, monke
     assert "Published without noise:</strong> counts by sex" in page
     openpyxl = pytest.importorskip("openpyxl", reason="pip install 'hdmm[xlsx]' has openpyxl")
     assert run(["report", "people.toml", "--xlsx", "--quiet"]) == 0
-    guide = openpyxl.load_workbook(tmp_path / "out" / "report.xlsx")["How to read"]
+    guide = openpyxl.load_workbook(tmp_path / "out" / "report.xlsx")["Notes"]
     assert ("Without noise", "Counts by sex, and all that follows from them alone.") in guide.values
     table = pq.read_table(tmp_path / "out" / "tables" / "P12.parquet").to_pylist()
     for sex, count in counts.items():

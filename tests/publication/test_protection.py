@@ -190,7 +190,7 @@ def test_readers_of_a_publication_are_told_the_epsilon(tmp_path: Path, capsys: p
     assert said in capsys.readouterr().out
     openpyxl = pytest.importorskip("openpyxl", reason="pip install 'hdmm[xlsx]' has openpyxl")
     assert run(["report", str(tmp_path / "people.toml"), "--xlsx", "--quiet"]) == 0
-    guide = openpyxl.load_workbook(folder / "report.xlsx")["How to read"]
+    guide = openpyxl.load_workbook(folder / "report.xlsx")["Notes"]
     assert said in next(row[1].value for row in guide.iter_rows() if row[0].value == "Protection")
     early = Report("t", "d", "2026", ZCDP("0.5"), Unit(), None, 0.95, (), Strategy.identity(spec.domain), "Identity")
     assert "ε = 6.48 at δ = 10⁻⁹" in early.guarantee  # of discrete noise no more is known than its ρ

@@ -123,3 +123,20 @@ def test_init_writes_no_variables_by_accident(folder: Path) -> None:
     (folder / "dictionary.csv").write_text("name,values\nprice,${a}|$${b}\n")
     assert run(["init", "new.toml", "--from", "dictionary.csv", "--quiet"]) == 0
     assert load_spec("new.toml").domain["price"].labels == ("${a}", "$${b}")
+
+
+def test_a_budget_needs_no_month(folder: Path, capsys: Captured) -> None:
+    """Only variables in the name of the dataset or in [ledger] decide which account it is."""
+    assert run(["release", "people.toml", "--set", "MONTH=2026-01", "--yes", "--quiet"]) == 0
+    capsys.readouterr()
+    assert run(["budget", "people.toml", "--json"]) == 0
+    without = json.loads(capsys.readouterr().out)
+    assert run(["budget", "people.toml", "--set", "MONTH=2026-01", "--json"]) == 0
+    assert without == json.loads(capsys.readouterr().out)
+    assert without["spent"] == "1/2"
+    assert run(["budget", "people.toml", "--set", "MOTH=2026-01"]) == 1
+    assert run(["budget", "people.toml", "--raise-cap", "--reason", "why"]) == 1  # which is recorded
+    write_spec(folder, MONTHLY.replace('"people-2026"', '"people-${YEAR}"'))
+    capsys.readouterr()
+    assert run(["budget", "people.toml"]) == 1
+    assert "${YEAR} has no value" in capsys.readouterr().err

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from scipy.stats import laplace
 
 from hdmm import Domain, StrategyError, Workload
 from hdmm.matrix import Cumulative, Dense, Eye, Ones, to_dense
@@ -44,13 +47,17 @@ def test_the_loss_is_that_of_the_dense_table() -> None:
     answers = [rng.normal(size=block.rows) for block in blocks()]
     sure = Block(3.0, [(1, Eye(2))])
     observed = _Observed.of(DOMAIN, blocks(), answers, 50.0, [(sure, np.array([20.0, 30.0]))])
-    squares, _ = observed.loss(shares, np.ones(5))
+    squares, beyond, _ = observed.loss(shares, np.ones(5))
     expected = [
         float(((dense(block, DOMAIN) @ x - block.weight * y) ** 2).sum())
         for block, y in zip(blocks(), answers, strict=True)
     ]
     off = dense(sure, DOMAIN) @ x - 3 * np.array([20.0, 30.0])
     assert squares == pytest.approx([*expected, float(off @ off)], rel=1e-5)
+    z = [dense(block, DOMAIN) @ x - block.weight * y for block, y in zip(blocks(), answers, strict=True)]
+    over = np.concatenate([*z, off]) ** 2 - observed.furthest**2
+    assert beyond == pytest.approx(over[over > 0].sum(), rel=1e-5)
+    assert laplace.sf(observed.furthest, scale=0.5**0.5) == pytest.approx(0.005 / observed.count)
     assert observed.count == sum(map(len, answers))
 
 
@@ -60,7 +67,8 @@ def test_slopes_are_those_of_finite_differences() -> None:
     answers = [rng.normal(size=block.rows) for block in blocks()]
     observed = _Observed.of(DOMAIN, blocks(), answers, 20.0, [])
     stress = np.array([1.0, 0.3, 2.0, 1.0])
-    slopes = observed.loss(shares, stress)[1]
+    observed = replace(observed, furthest=np.inf)
+    slopes = observed.loss(shares, stress)[2]
     for i, P in enumerate(shares):
         for place in np.ndindex(*P.shape):
             ends: list[float] = []
@@ -109,6 +117,28 @@ def test_no_small_table_is_lost_in_the_sum() -> None:
     small = fit.estimate.values(Workload.marginals(domain, [["c", "e"]]).products[0])
     assert fit.misfit <= 1
     assert np.sum((small - noisy[1]) ** 2) / 100 < 25  # noise is beyond that once in 20,000 times
+
+
+def test_numbers_too_far_away_have_the_whole_stress() -> None:
+    rng = np.random.default_rng(7)
+    shares = [rng.random((n, 3)) for n in DOMAIN.shape]
+    observed = _Observed.of(DOMAIN, blocks(), [rng.normal(size=block.rows) for block in blocks()], 20.0, [])
+    few, none = (replace(observed, furthest=far).loss(shares, np.full(4, 0.3))[2] for far in (0.0, np.inf))
+    for far, near in zip(few, none, strict=True):
+        assert 0.3 * far == pytest.approx(near)
+
+
+def test_no_single_number_is_lost_in_its_table() -> None:
+    """A range that many cells share is 30 deviations from independence, which the sum over 800 cells does not show."""
+    rng = np.random.default_rng(8)
+    ages = np.vstack([np.eye(400), np.arange(400) < 200])
+    domain, block = Domain({"a": 2, "b": 400}), Block(0.1, [(0, Eye(2)), (1, Dense(ages))])
+    y = np.full((2, 400), 40.0) + 5 * rng.normal(size=(2, 400))
+    y = np.hstack([y, [[8000 + 300.0], [8000 - 300.0]]]).ravel()
+    fit = fitted_components(domain, [block], [y], 32_000.0)
+    z = 0.1 * (dense(Block(1.0, block.factors), domain) @ fit.table([0, 1]) - y)
+    assert np.abs(z).max() < 8.1  # Laplace noise is beyond that once in a hundred releases
+    assert fit.misfit <= 1
 
 
 def test_attributes_of_one_value_and_none_measured() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 import shlex
+import shutil
 import subprocess
 import tomllib
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ import hdmm
 from hdmm.apps.cli import run
 
 ROOT = Path(__file__).parents[2]
-_BY_THE_SHELL = ("cp", "mkdir")
+_BY_THE_SHELL = ("cp", "mkdir", "Rscript")
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,8 @@ class Play:
 
     def command(self, block: Block, command: str) -> None:
         first, *arguments = shlex.split(command)
+        if first == "Rscript" and shutil.which(first) is None:
+            pytest.skip("no Rscript on the PATH: install R (Debian: apt install r-base-core) to run the example in R")
         if first in _BY_THE_SHELL:
             subprocess.run(["sh", "-ec", command], check=True)
             return

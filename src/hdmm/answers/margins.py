@@ -30,6 +30,10 @@ GOOD, FAIR = 0.1, 0.3  # the margin as a fraction of the estimate
 GRADES: Final = ("good", "fair", "rough", "may be 0", "noise only", "suppressed", "unknown", "impossible")
 """All words that say how reliable a number is, the best first."""
 
+OBS_STATUS: Final = {"good": "A", "fair": "A", "impossible": "A", "suppressed": "Q", "unknown": "O"}
+"""The codes of SDMX for the status of an observation, by grade: normal, suppressed, missing; others are U, of low
+reliability."""
+
 _FIRST = ("impossible", "suppressed", "unknown", "noise only")  # before a margin is judged
 _Deviation = TypeVar("_Deviation", float, Array)
 
@@ -81,6 +85,7 @@ class Reliability:
     fair: float = FAIR
     suppress: float | None = None
     written: bool = False
+    sdmx: bool = False  # whether files have the status of each number in the codes of SDMX
 
     def reliable(self, estimate: Array, margin: Array) -> Array:
         """Whether each count is reliable."""

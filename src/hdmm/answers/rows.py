@@ -16,6 +16,7 @@ from hdmm.base.exceptions import StrategyError
 from hdmm.base.lazy import Lazy
 from hdmm.base.mixing import fixed_uniforms
 from hdmm.base.notebook import Card
+from hdmm.base.numbers import many
 from hdmm.describe.attribute import Attribute
 from hdmm.describe.domain import Domain
 from hdmm.describe.numeric import Bins, Integers
@@ -174,7 +175,7 @@ class SyntheticRows(Framed):
         return counts.reshape(shape)
 
     def __repr__(self) -> str:
-        return f"SyntheticRows({len(self):,} rows of {len(self.measured)} attributes)"
+        return f"SyntheticRows({many(len(self), 'row')} of {many(len(self.measured), 'attribute')})"
 
     def _card(self) -> Card:
         facts = {"Rows": f"{len(self):,}", "Made from": "a release; none is a person"}

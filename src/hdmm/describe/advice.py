@@ -46,12 +46,13 @@ def advice(domain: Domain) -> list[str]:
 def small_margins(margins: Mapping[str, float]) -> list[str]:
     """What to write in place of margins of error, by table, that are less than one row, because a part was meant.
 
-    >>> small_margins({"ages": 0.02, "sexes": 20})[0][-54:]
-    'number of rows: for 2 % of a count of 1,000, write 20.'
+    >>> small_margins({"ages": 0.02, "sexes": 20})[0][-88:]
+    'for 2 % of a count of 1,000, write 20, or in a specification "2 %" with expected = 1000.'
     """
     return [
         f"The margin of error of table {name!r} is {margin:g}, which is less than one row. A margin is a number of "
-        f"rows: for {100 * margin:g} % of a count of 1,000, write {1000 * margin:g}."
+        f"rows: for {100 * margin:g} % of a count of 1,000, write {1000 * margin:g}, or in a specification "
+        f'"{100 * margin:g} %" with expected = 1000.'
         for name, margin in margins.items()
         if margin < 1
     ]

@@ -11,7 +11,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias, cast, final
 
 import numpy as np
@@ -26,6 +26,13 @@ from hdmm.describe.workload import Workload
 from hdmm.matrix import Array
 
 Row: TypeAlias = tuple[Label | None, ...]
+
+NO_MARGIN = (
+    "The margins of means, percentages and quantiles depend on the data. Give the table one of them alone, "
+    "`expected`, the number of rows of a typical group, and a margin in their own unit, such as margin = 250. "
+    "Or leave out the margin, and give the table a weight."
+)
+"""What is wrong with a margin of a mean, percentage or quantile."""
 
 _PERCENT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*%\s*")
 
@@ -158,9 +165,10 @@ class TableQuery:
     are means, percentages or quantiles. The rows of several `measures` follow one another, and the last column,
     "measure", names them. `text` is the SQL, if there is any.
 
-    `margin` is the margin of error that every count may have, and `expected` a typical count of the table. `group` is
-    the name of the [[table]] that asks for it, alone or among others; a plan takes these together. `note` is what
-    readers see under the table.
+    `margin` is the margin of error that every row may have, and `expected` a typical count of the table. If each row
+    has a count of its own in `expected_rows`, `relative` is the part of it that the margin may be. `group` is the name
+    of the [[table]] that asks for it, alone or among others; a plan takes these together. `note` is what readers see
+    under the table.
 
     >>> from hdmm.sql import parse
     >>> from hdmm import Domain
@@ -190,6 +198,8 @@ class TableQuery:
     title: str = ""
     margin: float | None = None
     expected: float | None = None
+    expected_rows: Array | None = field(default=None, repr=False, compare=False)
+    relative: float | None = None
     note: str | None = None
 
     def __post_init__(self) -> None:
@@ -237,6 +247,22 @@ class TableQuery:
             return self.margin
         squares = np.asarray((self.combine * self.combine).sum(axis=1))
         return self.margin / math.sqrt(max(squares.max(initial=1), 1))
+
+    @property
+    def aimable(self) -> bool:
+        """Whether the table may have a margin: of counts and sums, or of one measure in groups of an expected size."""
+        return self.linear or (self.expected is not None and len(self.aggregates) == 1)
+
+    def aimed(self, margin: float | str | None) -> TableQuery:
+        """The same table with this margin of error for every row: in its unit, or as a part of what is expected."""
+        if margin is None:
+            return replace(self, margin=None, relative=None)
+        if not self.aimable or (isinstance(margin, str) and not self.linear):
+            raise WorkloadError(NO_MARGIN)
+        least = self.expected if self.expected_rows is None else float(self.expected_rows.min())
+        stated = stated_margin(margin, least)
+        by_row = isinstance(margin, str) and self.expected_rows is not None and least is not None
+        return replace(self, margin=stated, relative=stated / least if by_row and least else None)
 
     @property
     def order(self) -> Array | None:

@@ -21,6 +21,8 @@ from hdmm.describe.entries import Label
 from hdmm.describe.product import Product
 from hdmm.describe.table_query import AtEnds, TableQuery
 from hdmm.measure.chunked_release import AnyRelease
+from hdmm.measure.release import Release
+from hdmm.privacy.ledger import Receipt
 from hdmm.publication.report import Report
 from hdmm.publication.spec import Spec
 from hdmm.publication.spec.keys import OutputPart
@@ -125,7 +127,7 @@ def reliability_of(output: OutputPart) -> Reliability:
     """The rule of [output]: `flag` says what is reliable, or else `suppress`; either adds the columns."""
     suppress = None if output.suppress is None else output.suppress.relative_margin
     said = [rule.relative_margin for rule in (output.flag, output.suppress) if rule is not None]
-    return Reliability(*said[:1], suppress=suppress, written=bool(said))
+    return Reliability(*said[:1], suppress=suppress, written=bool(said), sdmx=output.sdmx)
 
 
 def report_of(spec: Spec, release: AnyRelease, operator: str, tables: tuple[Table, ...]) -> Report:
@@ -146,12 +148,22 @@ def report_of(spec: Spec, release: AnyRelease, operator: str, tables: tuple[Tabl
         impossible=spec.impossible,
         where=spec.data.where,
         exact_gaussian=release.exact_gaussian,
+        parts=() if release.receipt is not None else receipts_of(release),
+        letterhead=spec.letterhead,
+        digest=None if spec.tells_secret else spec.digest,
     )
 
 
 def measured_at(release: AnyRelease) -> str:
-    """When the data was measured: the time of the receipt, or now if there is none."""
-    return datetime.now(UTC).isoformat(timespec="seconds") if release.receipt is None else release.receipt.timestamp
+    """When the data was measured last: the time of a receipt, or now if there is none."""
+    times = [receipt.timestamp for receipt in receipts_of(release)]
+    return max(times, default=datetime.now(UTC).isoformat(timespec="seconds"))
+
+
+def receipts_of(release: AnyRelease) -> tuple[Receipt, ...]:
+    """What paid for a release: one debit, or those of the parts of a combination."""
+    found = [part.receipt for part in release.parts] if isinstance(release, Release) else [release.receipt]
+    return tuple(receipt for receipt in found if receipt is not None)
 
 
 def _text(label: Label | None) -> str | None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final, final
 
 import numpy as np
 
-from hdmm.answers.margins import GRADES
+from hdmm.answers.margins import GRADES, OBS_STATUS
 from hdmm.answers.table import BINNED, Table, apart, plain
 from hdmm.base.lazy import Lazy
 from hdmm.describe.entries import Number
@@ -34,6 +34,7 @@ else:
 
 NUMBER_COLUMNS = ("estimate", "stddev", "lower", "upper")
 RELIABILITY_COLUMNS = ("reliable", "note")
+SDMX_COLUMNS = ("OBS_STATUS", "CONF_STATUS")
 BIN_COLUMNS = ("lower_with_bins", "upper_with_bins")
 _STDDEV = NUMBER_COLUMNS.index("stddev")
 _FORMULA = frozenset("=+-@\t\r\n")  # and their Unicode variants of another width or size, such as ＝ or ﹢
@@ -100,7 +101,8 @@ def write_csv(table: Table, file: BinaryIO, columns: Sequence[FileColumn] | None
         numbers = [None, row.stddev, None, None] if one is None else [one.estimate, row.stddev, one.lower, one.upper]
         numbers += [] if table.bins is None else row.bins or (None, None)
         written = ["" if number is None else plain(number) for number in numbers]
-        writer.writerow([*labels, *written, *(["yes" if fine else "no", row.grade] * table.reliability.written)])
+        graded = ["yes" if fine else "no", row.grade] * table.reliability.written
+        writer.writerow([*labels, *written, *graded, *([_status(row.grade), "F"] * table.reliability.sdmx)])
     text.detach()
 
 
@@ -113,6 +115,8 @@ def write_parquet(table: Table, file: BinaryIO, columns: Sequence[FileColumn] | 
     bounds = () if table.bins is None else (table.bins.lower, table.bins.upper)
     numbers = [_blanked(table, k, each) for k, each in enumerate((*table.numbers, *bounds))]
     numbers += [table.reliable, np.array(table.notes, dtype=object)] if table.reliability.written else []
+    if table.reliability.sdmx:
+        numbers += [np.array(each, dtype=object) for each in ([*map(_status, table.notes)], ["F"] * len(table))]
     ends = _bin_ends(table)
     labels = (tuple(_with_ends(row, ends)) for row in table.labels())
     with pq.ParquetWriter(file, schema) as writer:
@@ -193,6 +197,19 @@ def _number_columns(table: Table) -> Iterator[FileColumn]:
         texts = (meaning, "How reliable the estimate is, in words.")
         for name, kind, text in zip(RELIABILITY_COLUMNS, (truth, words), texts, strict=True):
             yield FileColumn(name, {**kind, "role": "reliability", "description": text})
+
+    if table.reliability.sdmx:
+        statuses = (
+            ("The status of the number in the codes of SDMX.", ["A", "U", "Q", "O"]),
+            ("Its confidentiality in the codes of SDMX: free for publication.", ["F"]),
+        )
+        for name, (text, codes) in zip(SDMX_COLUMNS, statuses, strict=True):
+            coded: dict[str, Json] = {"type": "string", "constraints": {"enum": list[Json](codes)}}
+            yield FileColumn(name, {**coded, "role": "reliability", "description": text})
+
+
+def _status(grade: str) -> str:
+    return OBS_STATUS.get(grade, "U")
 
 
 def _csv_resource(table: Table, columns: Sequence[FileColumn]) -> dict[str, Json]:

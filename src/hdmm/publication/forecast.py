@@ -5,21 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 
-import numpy as np
-import scipy.sparse as sp
-
-from hdmm.answers.combinations import sum_variances, uniform_answers
+from hdmm.answers.combinations import sum_variances
 from hdmm.answers.table import Forecast
 from hdmm.base.exceptions import HdmmError
 from hdmm.baselines import identity, laplace
 from hdmm.bounds.svd import svd_bound
 from hdmm.data.counts import DEFAULT_ROWS_BOUND
-from hdmm.describe.table_query import Quotient, TableQuery
+from hdmm.describe.table_query import TableQuery
 from hdmm.describe.workload import Workload
-from hdmm.matrix import Array
 from hdmm.measure.plan import Plan
 from hdmm.measure.prepare import Prepared, prepare
 from hdmm.privacy.guarantee import Privacy
+from hdmm.publication.first_order import ratio_variances
 from hdmm.publication.spec import Spec
 from hdmm.strategy.form import Form, constant_variances
 
@@ -86,27 +83,6 @@ def _of_ratios(table: TableQuery, measured: Form, privacy: Privacy) -> Forecast:
     error = None if variances is None else math.sqrt(float(variances.mean()))
     assumed = None if error is None else table.expected
     return Forecast(table.name, table.rows, error, privacy=privacy, assumed=assumed, answered=answered)
-
-
-def ratio_variances(table: TableQuery, form: Form) -> Array | None:
-    """The variances of means or percentages, to first order, in groups of as many rows as are expected.
-
-    All values are taken to be equally common. An expected count is that of the group of a mean, and that of the row
-    of a percentage. None if none is expected, or if the rows are anything else.
-    """
-    if table.expected is None or len(table.aggregates) != 1:
-        return None
-    (ratio,) = table.aggregates
-    if not isinstance(ratio, Quotient):
-        return None
-    uniform = uniform_answers(table.workload)
-    above, below = ratio.numerator @ uniform, ratio.denominator @ uniform
-    shares = np.divide(above, below, out=np.zeros(len(above)), where=below > 0)
-    spread = sum_variances(
-        table.workload, form, sp.csr_array(ratio.numerator - sp.diags_array(shares) @ ratio.denominator)
-    )
-    group = table.expected / np.where(shares > 0, shares, np.inf) if table.percent else table.expected
-    return np.divide(ratio.factor**2 * spread, group**2, out=np.zeros(len(above)), where=group > 0)
 
 
 def _alike(workload: Workload) -> object:

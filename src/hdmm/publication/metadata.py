@@ -19,7 +19,8 @@ from hdmm.base.exceptions import FileError
 from hdmm.io.strict_json import MOST_BYTES, Json, parse
 from hdmm.measure.chunked_release import AnyRelease
 from hdmm.privacy.guarantee import Privacy
-from hdmm.publication.answered import measured_at, reliability_of
+from hdmm.privacy.ledger import Receipt
+from hdmm.publication.answered import measured_at, receipts_of, reliability_of
 from hdmm.publication.files import file_paths
 from hdmm.publication.protection import Protection, in_full
 from hdmm.publication.report.contents import counted_rows
@@ -40,6 +41,8 @@ PUBLICATION_FORMAT = "hdmm publication"
 def metadata(spec: Spec, release: AnyRelease, expected: Sequence[Forecast]) -> dict[str, Json]:
     """What a reader of the tables must know, as JSON: guarantee, unit, receipt, versions, errors."""
     receipt, rule = release.receipt, reliability_of(spec.output)
+    publisher: dict[str, Json] = {key: value for key, value in asdict(spec.letterhead).items() if value}
+    publisher.pop("logo", None)  # which the report has
     return {
         "format": PUBLICATION_FORMAT,
         "version": 1,
@@ -49,16 +52,9 @@ def metadata(spec: Spec, release: AnyRelease, expected: Sequence[Forecast]) -> d
         "privacy": privacy_facts(release.privacy),
         "protection": protection_facts(Protection.of(release.privacy, gaussian=release.exact_gaussian)),
         "unit": {"rows": release.unit.rows, "neighbours": release.unit.neighbours, "meaning": str(release.unit)},
-        "receipt": None
-        if receipt is None
-        else {
-            "sequence": receipt.sequence,
-            "parameter": receipt.parameter,
-            "amount": str(receipt.amount),
-            "balance": str(receipt.balance),
-            "hash": receipt.hash,
-            "timestamp": receipt.timestamp,
-        },
+        "receipt": None if receipt is None else _paid(receipt),
+        **({"publisher": publisher} if publisher else {}),
+        **({"combined_from": [_paid(each) for each in receipts_of(release)]} if receipt is None else {}),
         **({"published_without_noise": _known(release)} if release.known else {}),
         **({"impossible": list(spec.impossible)} if spec.impossible else {}),
         "rows": {"max_rows_per_id": spec.data.max_rows_per_id, "meaning": rows_meaning(spec)},
@@ -112,6 +108,18 @@ def rows_meaning(spec: Spec) -> str:
     return " ".join(
         counted_rows(spec.domain, most_rows=about.max_rows_per_id, impossible=spec.impossible, where=about.where)
     )
+
+
+def _paid(receipt: Receipt) -> dict[str, Json]:
+    """A receipt as JSON; the dataset is stated once for all."""
+    return {
+        "sequence": receipt.sequence,
+        "parameter": receipt.parameter,
+        "amount": str(receipt.amount),
+        "balance": str(receipt.balance),
+        "hash": receipt.hash,
+        "timestamp": receipt.timestamp,
+    }
 
 
 def _known(release: AnyRelease) -> list[Json]:

@@ -10,6 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
+import numpy as np
+import scipy.sparse as sp
+
 from hdmm.answers.combinations import sum_variances
 from hdmm.answers.margins import half_width
 from hdmm.answers.table import Forecast
@@ -23,8 +26,10 @@ from hdmm.measure.prepare import Prepared
 from hdmm.measure.release import Release, form_in_noise
 from hdmm.privacy.gdp import gaussian_epsilon_up
 from hdmm.privacy.guarantee import ZCDP, ApproxDP, GaussianDP, Privacy, PureDP
-from hdmm.publication.forecast import as_measured, forecasts, ratio_variances, unit_variance
+from hdmm.publication.first_order import ratio_variances
+from hdmm.publication.forecast import as_measured, forecasts, unit_variance
 from hdmm.publication.protection import DELTA, as_protective, best_guess, epsilon_at_delta
+from hdmm.publication.separately import Separate, separately
 from hdmm.publication.spec import Spec
 from hdmm.publication.spec.origin import rows_of
 from hdmm.reconstruct.nonnegative import check_nonnegative
@@ -41,7 +46,8 @@ _QUICK = 0.1  # of the time limit, for a plan with other noise
 class TableOutlook:
     """Margins of error of a [[table]] at the release's level: of a typical row (root mean square) and of the worst.
 
-    The last two are those of a typical row with simpler mechanisms; None where one does not apply. `asked` is the
+    The last four are those of a typical row with simpler mechanisms; None where one does not apply. If each table is
+    measured alone, the budget is divided among them as serves the goal best, or evenly. `asked` is the
     margin that was asked for, `expected` a typical count, and `relative` the worst margin as a part of that, if rows
     are counts.
 
@@ -62,6 +68,8 @@ class TableOutlook:
     noise_only: bool
     noise_on_every_cell: float | None
     noise_on_each_count: float | None
+    each_table_alone: float | None
+    each_table_alone_evenly: float | None
 
 
 @final
@@ -98,6 +106,7 @@ class Outlook:
     forecasts: tuple[Forecast, ...]
     tables: tuple[TableOutlook, ...]
     least: LeastBudget | None  # None if no margin was asked for, or none of what is noisy
+    remark: str | None  # about what planning gains over each table by itself, if that is nothing
     refused: str | None
 
 
@@ -105,26 +114,35 @@ def outlook(spec: Spec, plan: Plan) -> Outlook:
     """What a plan that was made for the specification promises, measured under the specification's privacy."""
     measured = as_measured(spec, plan)
     expected = forecasts(spec, measured.form)
+    alone = separately(spec, expected)
     return Outlook(
-        expected, _by_table(spec, measured.form, expected), _least(spec, measured), _refusal(spec, measured.form)
+        expected,
+        _by_table(spec, measured.form, expected, alone),
+        _least(spec, measured),
+        None if alone is None else alone.remark,
+        _refusal(spec, measured.form),
     )
 
 
 def table_outlooks(spec: Spec, form: Form) -> tuple[TableOutlook, ...]:
     """What each [[table]] will have, given the form of measurements with their noise."""
-    return _by_table(spec, form, forecasts(spec, form))
+    expected = forecasts(spec, form)
+    return _by_table(spec, form, expected, separately(spec, expected))
 
 
-def _by_table(spec: Spec, form: Form, expected: Sequence[Forecast]) -> tuple[TableOutlook, ...]:
+def _by_table(spec: Spec, form: Form, expected: Sequence[Forecast], alone: Separate | None) -> tuple[TableOutlook, ...]:
     z, forecast = half_width(1.0, spec.output.level, spec.privacy.noise), iter(expected)
+    blank = (None,) * len(expected)
+    errors = zip(*((blank, blank) if alone is None else (alone.best, alone.evenly)), strict=True)
     found: list[TableOutlook] = []
     for name, tables in spec.groups.items():
         each = [next(forecast) for _ in tables]
+        best, evenly = zip(*(next(errors) for _ in tables), strict=True)
         first, assumed = tables[0], not all(table.linear for table in tables)
         deviations = [worst_deviation(table, form) for table in tables]
         typical = _typical(z, each, lambda one: one.rmse)
         worst = None if None in deviations else z * max(each for each in deviations if each is not None)
-        is_count = typical is not None and not assumed
+        is_count = typical is not None and not assumed and worst is not None and first.expected is not None
         found.append(
             TableOutlook(
                 name,
@@ -133,11 +151,13 @@ def _by_table(spec: Spec, form: Form, expected: Sequence[Forecast]) -> tuple[Tab
                 worst=worst,
                 asked=first.margin,
                 expected=first.expected,
-                relative=worst / first.expected if worst is not None and first.expected and is_count else None,
+                relative=max(z * _largest_part(table, form) for table in tables) if is_count else None,
                 assumed=assumed,
                 noise_only=any(table.binned for table in tables),
                 noise_on_every_cell=_typical(z, each, lambda one: one.identity),
                 noise_on_each_count=_typical(z, each, lambda one: one.direct),
+                each_table_alone=_typical_of(z, each, best),
+                each_table_alone_evenly=_typical_of(z, each, evenly),
             )
         )
     return tuple(found)
@@ -163,7 +183,7 @@ def _least(spec: Spec, measured: Prepared) -> LeastBudget | None:
     def excess(privacy: Privacy) -> float:
         scales = Lattice(measured.strategy).scales(privacy, spec.unit)
         form = form_in_noise(measured.strategy, scales, noise)
-        return max(z * (worst_deviation(table, form) or 0.0) / table.margin for table in asked if table.margin)
+        return max(z * _excess(table, form) for table in asked)
 
     found = least_at(noise, excess)
     match spec.privacy, found:
@@ -235,11 +255,14 @@ def other_noise(spec: Spec, plan: Plan) -> tuple[OtherNoise, ...]:
 
 def _typical(z: float, each: Sequence[Forecast], error: Callable[[Forecast], float | None]) -> float | None:
     """The margin of a typical row of several tables; None where a method does not apply to one of them."""
-    squares = [None if (e := error(one)) is None else one.rows * e**2 for one in each]
-    if any(square is None for square in squares):
+    return _typical_of(z, each, [error(one) for one in each])
+
+
+def _typical_of(z: float, each: Sequence[Forecast], errors: Sequence[float | None]) -> float | None:
+    squares = [one.rows * error**2 for one, error in zip(each, errors, strict=True) if error is not None]
+    if len(squares) < len(each):
         return None
-    rows = sum(one.rows for one in each)
-    return z * math.sqrt(math.fsum(square for square in squares if square is not None) / max(rows, 1))
+    return z * math.sqrt(math.fsum(squares) / max(sum(one.rows for one in each), 1))
 
 
 def worst_deviation(table: TableQuery, form: Form) -> float | None:
@@ -250,6 +273,21 @@ def worst_deviation(table: TableQuery, form: Form) -> float | None:
     if table.combine is None:
         return math.sqrt(largest_variance(table.workload, form))
     return math.sqrt(float(sum_variances(table.workload, form, table.combine).max(initial=0.0)))
+
+
+def _excess(table: TableQuery, form: Form) -> float:
+    """The largest standard deviation of a row as a part of the margin that it may have."""
+    if table.relative is not None:
+        return _largest_part(table, form) / table.relative
+    return (worst_deviation(table, form) or 0.0) / (table.margin or math.inf)
+
+
+def _largest_part(table: TableQuery, form: Form) -> float:
+    """The largest standard deviation of a row as a part of its expected count."""
+    if table.expected_rows is None:
+        return (worst_deviation(table, form) or 0.0) / (table.expected or math.inf)
+    combine = sp.eye_array(table.rows, format="csr") if table.combine is None else table.combine
+    return float((np.sqrt(sum_variances(table.workload, form, sp.csr_array(combine))) / table.expected_rows).max())
 
 
 @final

@@ -11,7 +11,7 @@ import os
 import shutil
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO, final
@@ -19,8 +19,10 @@ from typing import BinaryIO, final
 from hdmm.answers.table import Forecast, Table, named_table
 from hdmm.base.durable import sync_folder
 from hdmm.base.exceptions import FileError, HdmmError, Interrupted, StrategyError
+from hdmm.base.numbers import many
 from hdmm.base.signals import finishing
 from hdmm.data.records import TableLike
+from hdmm.describe.workload import Workload
 from hdmm.engines import Device, Workers
 from hdmm.io.folder import replace_file, restore, write_file
 from hdmm.io.strict_json import Json
@@ -30,11 +32,14 @@ from hdmm.measure.plan import Plan
 from hdmm.privacy.ledger import seen_by
 from hdmm.publication.answered import answer_tables, report_of
 from hdmm.publication.budget import Budget, budget_in, paying_ledger
+from hdmm.publication.difference import changes_since
 from hdmm.publication.files import write_table
 from hdmm.publication.forecast import as_measured, forecasts
 from hdmm.publication.metadata import data_package, metadata
 from hdmm.publication.planning import answers
 from hdmm.publication.preflight import Preflight, check_output, check_replaceable, load_verified, preflight
+from hdmm.publication.published import open_published
+from hdmm.publication.registry import record_of
 from hdmm.publication.report import render, write_workbook
 from hdmm.publication.spec import Spec
 from hdmm.publication.unpublished import (
@@ -50,6 +55,8 @@ from hdmm.publication.unpublished import (
 )
 from hdmm.reconstruct.nonnegative import check_nonnegative
 
+_FILES = {"report": "report.html", "workbook": "report.xlsx", "registry": "registry.yaml"}
+
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,7 +70,7 @@ class Publication:
     budget: Budget
 
     def __repr__(self) -> str:
-        return f"Publication({str(self.folder)!r}, {len(self.tables):,} tables)"
+        return f"Publication({str(self.folder)!r}, {many(len(self.tables), 'table')})"
 
     def __getitem__(self, name: str) -> Table:
         """The table of this name."""
@@ -143,10 +150,14 @@ def resume(spec: Spec, *, force: bool = False, engine: Workers | None = None) ->
         return _finished(spec, release, plan, forecasts(spec, release.form), paid_by, folder, force=force)
 
 
-def rewrite_report(spec: Spec, *, xlsx: bool = False) -> tuple[Path, ...]:
-    """Write the report of a publication again, from its release, and with `xlsx` as an Excel workbook too.
+def rewrite_report(
+    spec: Spec, *, xlsx: bool = False, since: Path | None = None, registry: bool = False
+) -> dict[str, Path]:
+    """Write the report of a publication again, from its release; the files by what they are.
 
-    Each file is written whole or not at all. The ledger must hold the debit that paid for the release.
+    With `since`, it has the changes since an earlier publication. `xlsx` also writes it as an Excel workbook, and
+    `registry` a record for the registry of deployments. Each file is written whole or not at all. The ledger must hold
+    the debit that paid for the release.
     """
     folder = spec.output.folder
     restore(folder)
@@ -154,12 +165,26 @@ def rewrite_report(spec: Spec, *, xlsx: bool = False) -> tuple[Path, ...]:
         raise FileError(f"{folder} does not exist: nothing was published from {spec.path} yet. Run hdmm release first.")
     release, plan, _ = load_verified(spec, folder)
     tables = answer_tables(spec, release, forecasts(spec, release.form))
-    report = report_of(spec, release, plan.operator, tables)
-    text = render(report).encode()
-    found = [_replaced(folder / "report.html", lambda file: file.write(text))]
+    changes = None if since is None else changes_since(open_published(since), open_published(folder))
+    report = replace(report_of(spec, release, plan.operator, tables), changes=changes)
+    texts = {"report": render(report), **({"registry": record_of(report, _units(release))} if registry else {})}
+    found = {kind: _replaced(folder / _FILES[kind], partial(_write, text.encode())) for kind, text in texts.items()}
     if xlsx:
-        found.append(_replaced(folder / "report.xlsx", partial(write_workbook, report)))
-    return tuple(found)
+        found["workbook"] = _replaced(folder / _FILES["workbook"], partial(write_workbook, report))
+    return found
+
+
+def _units(release: AnyRelease) -> int | None:
+    """About how many rows, or persons of one row each, were counted; None if the release does not say."""
+    with suppress(StrategyError):
+        if release.unit.rows == 1:
+            total = float(release.answer(Workload.marginals(release.domain, k=0)).values[0])
+            return max(round(total), 0)
+    return None
+
+
+def _write(data: bytes, file: BinaryIO) -> None:
+    file.write(data)
 
 
 def _replaced(target: Path, write: Callable[[BinaryIO], object]) -> Path:
@@ -183,13 +208,7 @@ def _finished(
 ) -> Publication:
     """The publication: all but release and plan is written into the folder, which becomes the output folder."""
     try:
-        tables = answer_tables(spec, release, expected)
-        os.mkdir(folder / "tables")
-        files = [described for table in tables for described in write_table(table, folder)]
-        sync_folder(folder / "tables")
-        _write_json(folder / "metadata.json", metadata(spec, release, expected))
-        _write_json(folder / "datapackage.json", data_package(spec, release, files))
-        _write_text(folder / "report.html", render(report_of(spec, release, plan.operator, tables)))
+        tables = write_files(spec, release, plan.operator, expected, folder)
         done = Publication(spec.output.folder, release, tables, expected, paid_by)
         _put_in_place(spec, folder, force=force)
     except Exception as wrong:
@@ -198,6 +217,20 @@ def _finished(
         options = release.engine.options if isinstance(release, ChunkedRelease) else ()
         raise FileError(f"{_reason(spec, wrong)} {how_to_publish(spec, options)}") from wrong
     return done
+
+
+def write_files(
+    spec: Spec, release: AnyRelease, operator: str, expected: Sequence[Forecast], folder: Path
+) -> tuple[Table, ...]:
+    """The tables of a release, written into a folder with their metadata and the report."""
+    tables = answer_tables(spec, release, expected)
+    os.mkdir(folder / "tables")
+    files = [described for table in tables for described in write_table(table, folder)]
+    sync_folder(folder / "tables")
+    _write_json(folder / "metadata.json", metadata(spec, release, expected))
+    _write_json(folder / "datapackage.json", data_package(spec, release, files))
+    _write_text(folder / "report.html", render(report_of(spec, release, operator, tables)))
+    return tables
 
 
 def _keep(spec: Spec, release: AnyRelease, folder: Path, room: Path) -> None:

@@ -37,7 +37,17 @@ from hdmm.privacy.rows_of import RowsOf, new_mark
 from hdmm.publication.spec import Spec
 
 PARTS = frozenset(
-    {"metadata.json", "datapackage.json", "report.html", "report.xlsx", "tables", "release", "plan", "rows"}
+    {
+        "metadata.json",
+        "datapackage.json",
+        "report.html",
+        "report.xlsx",
+        "registry.yaml",
+        "tables",
+        "release",
+        "plan",
+        "rows",
+    }
 )
 _PAID = frozenset({"release", "plan"})
 MARK = ".hdmm-new"

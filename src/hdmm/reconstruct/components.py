@@ -6,8 +6,9 @@ has a table of any attributes in O(cells · K), never negative, and all tables a
 the blocks themselves, whatever their factors: χ² = Σ_j ω_j²‖N(⊗A)p − y_j‖² is what noise of variance 1/ω_j² says of a
 table of N rows, so no step looks at anything but the release. The start is the product that fits best, so that what was
 measured badly stays near independence. The descent ends once χ² is at most the number of answers, because beyond that
-it would fit noise, and no table has a χ² that noise alone would give one of all tables in a hundred releases: a small
-table that fits badly is not seen in the sum. Such tables count more, which brings the furthest from 3 to 1.5 standard
+it would fit noise, and no table has a χ² that noise alone would give one of all tables in a hundred releases, nor any
+number such a distance, even by Laplace noise: a small table that fits badly is not seen in the sum, nor a range that
+means more than a cell. Such tables and numbers count more, which brings the furthest table from 3 to 1.5 standard
 deviations on Adult. Nothing here is drawn at random: the same release gives the same fit.
 """
 
@@ -45,8 +46,8 @@ _MEMORY = 0.9  # of slopes and of their squares
 _JITTER = 0.3  # of the logarithms at the start: components that are equal would stay equal
 _STALE = 30  # steps without a gain of _GAIN after which steps become shorter
 _GAIN = 1e-3
-_CHANCE = 0.01  # that any table is further from its answers than is allowed, if the fit is the truth
-_REST = 0.3  # of the weight of tables that are further: the others, or they would forget what was measured
+_CHANCE = 0.01  # that any table, or number, is further from what was measured than is allowed, if the fit is the truth
+_REST = 0.3  # of the weight of those that are further: the others, or they would forget what was measured
 _FINE = 0.01  # of a standard deviation: the most that single precision, which is twice as fast, may be off by
 _LEAST = 1e-300
 _COMMON = 0.2  # the fewer values are common, the lower
@@ -139,6 +140,7 @@ class _Observed:
     precisions: tuple[float, ...]  # of these
     tables: tuple[int, ...]  # which blocks are of the same attributes
     allowed: Array  # χ² of each table
+    furthest: float  # of a single number, in standard deviations
     measured: int  # so many of the tables were measured; the others are exact
     count: int  # of what was measured
     kind: type[np.floating[Any]]  # of numbers
@@ -170,22 +172,29 @@ class _Observed:
         allowed = np.where([exact for exact, _ in number], counts, chdtri(counts, _CHANCE / max(len(number), 1)))
         measured = sum(not exact for exact, _ in number)
         count = max(sum(y.size for y in answers), 1)
-        return cls(table.distinct, members, shares, precisions, tables, allowed, measured, count, kind)
+        furthest = math.log(count / _CHANCE) / math.sqrt(2)  # by Laplace noise, whose tails are the heavier
+        return cls(table.distinct, members, shares, precisions, tables, allowed, furthest, measured, count, kind)
 
-    def loss(self, shares: Sequence[Array], stress: Array) -> tuple[Array, list[Array]]:
-        """χ² of every table, and the slope in every share of their sum with this stress on each."""
+    def loss(self, shares: Sequence[Array], stress: Array) -> tuple[Array, float, list[Array]]:
+        """χ² of every table, by how much numbers that are too far away exceed what is allowed, and the slopes.
+
+        These are of the sum of χ², with this stress on each table and a stress of 1 on numbers too far away.
+        """
         inputs = [reduce(_row_products, (shares[i] for i in axes)) for axes, _ in self.factors]
         seen = [A.matmat(x) for (_, A), x in zip(self.factors, inputs, strict=True)]
         slopes = [np.zeros_like(x) for x in seen]
-        squares = np.zeros(len(self.allowed))
+        squares, beyond = np.zeros(len(self.allowed)), 0.0
         for j, (each, y, precision) in enumerate(zip(self.members, self.answers, self.precisions, strict=True)):
             off = precision * (_mean_of([seen[f] for f in each]).reshape(y.shape) - y)
-            squares[self.tables[j]] += np.vdot(off, off)
-            _add_slopes(slopes, each, (2 * precision * float(stress[self.tables[j]])) * off, seen)
+            k, over = self.tables[j], off * off - self.furthest**2
+            squares[k] += np.vdot(off, off)
+            beyond += float(np.maximum(over, 0.0).sum())
+            pull = np.where(over > 0, off, float(stress[k]) * off)
+            _add_slopes(slopes, each, (2 * precision) * pull, seen)
         found = [np.zeros_like(x) for x in shares]
         for (axes, A), slope in zip(self.factors, slopes, strict=True):
             _add_slopes_by_component(found, axes, A.T.matmat(slope), shares)
-        return squares, found
+        return squares, beyond, found
 
 
 def _descended(observed: _Observed, logs: list[Array]) -> tuple[list[Array], float]:
@@ -206,10 +215,10 @@ def _steps(observed: _Observed, logs: list[Array], most: int, advance: Callable[
     for step in itertools.count(1):
         advance()
         shares = [softmax(x, axis=0).astype(observed.kind) for x in logs]
-        squares, slopes = observed.loss(shares, stress)
-        # What is more than noise: of all that was measured, and of single tables.
+        squares, beyond, slopes = observed.loss(shares, stress)
+        # What is more than noise: of all that was measured, of single tables, and of single numbers.
         whole, each = squares[: observed.measured].sum() / observed.count, squares - observed.allowed
-        excess = max(whole - 1, 0.0) * observed.count + float(np.maximum(each, 0.0).sum())
+        excess = max(whole - 1, 0.0) * observed.count + float(np.maximum(each, 0.0).sum()) + beyond
         since = 0 if excess < least * (1 - _GAIN) else since + 1
         if excess < least:
             best, least, misfit = logs, excess, whole

@@ -244,6 +244,41 @@ def test_large_sums_are_not_printed_over_each_other(tmp_path: Path) -> None:
             view.close()
 
 
+def test_attributes_amounts_and_measures_are_edited(tmp_path: Path) -> None:
+    """A wage is declared and its mean asked for, on a wide page and on a phone."""
+    path = prepared(tmp_path, SPEC)
+    with opened() as browser, studio(path) as served:
+        for width, name in ((1280, "wage"), (390, "cost")):
+            view = browser.new_page(viewport={"width": width, "height": 900})
+            view.set_default_timeout(60_000)
+            view.goto(served.address)
+            view.click("#add-column")
+            view.click("text=An amount, which is added up")
+            view.fill("#column-name", name)
+            view.fill("#column-declaration", "{ low = 10, high = 0 }")
+            view.click("#column-save")
+            view.locator("#column-said").get_by_text("Give a low that is below high").wait_for()
+            view.fill("#column-declaration", "{ low = 0, high = 5_000 }")
+            view.screenshot(path=tmp_path / f"column-{width}.png")
+            view.click("#column-save")
+            view.locator("#attribute-list h3", has_text=name).wait_for()
+            view.click("#add")
+            view.click("text=Sums, means and percentages")
+            view.fill("#table-name", f"mean-{name}")
+            view.check(f"#measure-of >> text={name}")
+            view.check("#measure-by >> text=sex")
+            view.fill("#table-expected", "200")
+            view.locator("#table-said", has_text="2 rows").wait_for()
+            view.screenshot(path=tmp_path / f"measure-{width}.png")
+            view.click("#table-save")
+            view.locator("#table-list", has_text=f"mean of {name} by sex").wait_for()
+            assert view.evaluate("document.documentElement.scrollWidth") <= width
+            view.screenshot(path=tmp_path / f"page-{width}.png", full_page=True)
+            view.close()
+    asked = {table.name: table.expected for table in load_spec(path).tables}
+    assert asked["mean-wage"] == asked["mean-cost"] == 200
+
+
 def overlap(a: dict[str, float], b: dict[str, float]) -> bool:
     """Whether two boxes on a page share some of it."""
     beside = a["x"] + a["width"] <= b["x"] or b["x"] + b["width"] <= a["x"]

@@ -15,7 +15,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hdmm import load_spec
-from hdmm.apps.studio.edits import AddTable, ChangeTable, Edit, RemoveTable, SetGoals, TableForm, edited
+from hdmm.apps.studio.edits import (
+    AddTable,
+    ChangeTable,
+    Edit,
+    RemoveTable,
+    SetColumn,
+    SetGoals,
+    TableForm,
+    declarations,
+    edited,
+)
 from hdmm.base.exceptions import FileError
 from tests.apps.studio.conftest import COMMENTED, Page
 from tests.support.effort import examples
@@ -192,6 +202,68 @@ def test_a_new_margin_stands_before_the_comment_on_what_follows() -> None:
     assert changes(COMMENTED, SetGoals(None, {"ages": 80.0})) == ["+ margin = 80"]
     after = edited(COMMENTED.encode(), SetGoals(None, {"ages": 80.0})).decode()
     assert 'ranges = ["age"]\nmargin = 80\n\n# Decided by the board on 12 March.\n[privacy]' in after
+
+
+def test_attributes_levels_and_amounts_are_edited_in_their_lines() -> None:
+    decades = "{ first = 0, last = 19, groups = { decade = 10 } }"
+    after = edited(COMMENTED.encode(), SetColumn("domain", "age", "age", decades))
+    assert tomllib.loads(after.decode())["domain"]["age"]["groups"] == {"decade": 10}
+    lines = list(difflib.ndiff(COMMENTED.splitlines(), after.decode().splitlines()))
+    assert all("age" in line for line in lines if line[0] in "-+")
+    wage = SetColumn("amounts", None, "wage", "{ low = 0,\n high = 5_000 }")
+    paid = edited(after, wage)
+    assert {"part": "amounts", "name": "wage", "declaration": "{ low = 0, high = 5_000 }"} in declarations(paid)
+    assert tomllib.loads(paid.decode())["amounts"] == {"wage": {"low": 0, "high": 5000}}
+    renamed = edited(paid, SetColumn("amounts", "wage", "pay", "{ low = 0, high = 9 }"))
+    assert tomllib.loads(renamed.decode())["amounts"] == {"pay": {"low": 0, "high": 9}}
+    gone = edited(renamed, SetColumn("amounts", "pay", "pay", None))
+    assert "amounts" not in tomllib.loads(gone.decode())
+    assert [line for line in COMMENTED.splitlines() if "#" in line] == [
+        line for line in gone.decode().splitlines() if "#" in line
+    ]
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (SetColumn("domain", "age", "age", "first = 0"), "not a declaration"),
+        (SetColumn("domain", "age", "age", "1\n[data]\nsource = 'x'"), "not a declaration"),
+        (SetColumn("domain", "age", "sex", "3"), "already"),
+        (SetColumn("domain", "nobody", "nobody", "3"), "no 'nobody'"),
+    ],
+)
+def test_what_is_no_column_is_refused(edit: Edit, message: str) -> None:
+    with pytest.raises(FileError, match=message):
+        edited(COMMENTED.encode(), edit)
+
+
+def test_a_column_that_makes_no_sense_is_not_saved(page: Page) -> None:
+    before = page.path.read_bytes()
+    for part, name, declaration in (
+        ("amounts", "wage", "{ low = 5, high = 0 }"),
+        ("amounts", "wage", "{ low = 0, high = 10, step = 3 }"),
+        ("amounts", "age", "{ low = 0, high = 10 }"),
+        ("domain", "job", "[]"),
+    ):
+        edit = {"type": "column", "part": part, "name": None, "called": name, "declaration": declaration}
+        assert page.post("edit", edit, 400)["error"].endswith((".", "?"))
+    drop = {"type": "column", "part": "domain", "name": "age", "called": "age", "declaration": None}
+    assert "age" in page.post("edit", drop, 400)["error"]  # tables are by it
+    assert page.path.read_bytes() == before
+
+
+def test_measures_are_edited(page: Page) -> None:
+    wage = {"type": "column", "part": "amounts", "name": None, "called": "wage", "declaration": "{ low = 0, high = 9 }"}
+    page.post("edit", wage)
+    page.look()
+    table = {"name": "wages", "marginals": [["sex"]], "mean": ["wage"], "expected": 300, "margin": 2}
+    state = page.post("edit", {"type": "add", "table": table})
+    shown = state["tables"][-1]
+    assert (shown["kind"], shown["mean"], shown["exact"], shown["expected"]) == ("measures", ["wage"], True, 300)
+    del table["margin"], table["mean"]
+    page.look()
+    state = page.post("edit", {"type": "change", "name": "wages", "table": {**table, "quantiles": ["age"]}})
+    assert tomllib.loads(page.path.read_text())["table"][-1] == {**table, "quantiles": ["age"]}
 
 
 def test_the_last_table_stays(page: Page) -> None:

@@ -1,4 +1,4 @@
-"""The command line: hdmm init, check, plan, release, studio, budget, query, show, report, schema, demo."""
+"""The command line: every command of hdmm, and how errors become exit codes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hdmm.apps.cli.init_command import init, schema
 from hdmm.apps.cli.options import FILE, SpecOverrides, specified
 from hdmm.apps.cli.output import ERROR, INTERRUPTED, USAGE, Output, failed, refuse
 from hdmm.apps.cli.plan_command import plan
-from hdmm.apps.cli.published_commands import diff, query, report, rows, show
+from hdmm.apps.cli.published_commands import combine_releases, diff, query, report, rows, show
 from hdmm.apps.cli.release_command import budget, release
 from hdmm.apps.demo import write_demo
 from hdmm.base.durable import require_posix
@@ -124,5 +124,20 @@ def demo(context: click.Context, folder: Path) -> None:
     out.say("", f"Look at {load_spec(spec).output.folder / 'report.html'}; the specification is {spec}.")
 
 
-for _command in (check, plan, release, studio, budget, query, show, rows, diff, report, init, schema, demo):
+for _command in (
+    check,
+    plan,
+    release,
+    studio,
+    budget,
+    query,
+    show,
+    rows,
+    diff,
+    combine_releases,
+    report,
+    init,
+    schema,
+    demo,
+):
     app.add_command(_command)

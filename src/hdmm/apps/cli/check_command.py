@@ -58,7 +58,7 @@ def check(spec: Path, looks: bool, yes: bool, strict: bool, given: SpecOverrides
     account = budget_of(found)
     refused, warnings = refusals(found, account), _warnings(found, account, data)
     rows = [[t.name, t.title, f"{t.rows:,}", f"{t.weight:g}"] for t in found.tables]
-    title = f"{spec}: {len(rows)} tables over {found.domain.size:,} cells"
+    title = f"{spec}: {many(len(rows), 'table')} over {found.domain.size:,} cells"
     out.table(title, ["table", "title", "rows", "weight"], rows, texts=2)
     out.say(f"A release spends {in_full(found.privacy)}, hiding {found.unit}.", account.summary)
     files = () if data is None else tuple(Path(found.masked(str(file))) for file in read_files(data))

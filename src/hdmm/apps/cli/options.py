@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar, final
@@ -14,6 +15,7 @@ import click
 from hdmm.apps.cli.output import ERROR, INTERRUPTED, Output
 from hdmm.base.hints import decimal_point
 from hdmm.publication.spec import Spec, load_spec
+from hdmm.publication.spec.document import account_variables
 from hdmm.publication.spec.origin import open_data
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -59,6 +61,12 @@ class SpecOverrides:
         found = load_spec(path, variables=self.variables, source=self.source, output=self.output)
         return found.only(self.only) if self.only else found
 
+    def load_account(self, path: Path) -> Spec:
+        """The same for a command about the account alone: variables that decide nothing about it need no value."""
+        with suppress(OSError):  # which loading explains
+            return replace(self, variables=account_variables(path.read_bytes(), self.variables)).load(path)
+        return self.load(path)
+
     def load_without_data(self, path: Path) -> Spec:
         """The same for a command that needs no data: a source that was given must still have the columns."""
         found = self.load(path)
@@ -86,6 +94,11 @@ def specified(command: Command) -> Command:
     )(called)
     added = click.option("--output", type=FILE, help="Publish into this folder, not the specification's.")(added)
     added = click.option("--source", help="Read this file, folder or database, not the specification's.")(added)
+    return set_variables(added)
+
+
+def set_variables(command: Command) -> Command:
+    """The command with --set, which reaches it as `variables`."""
     return click.option(
         "--set",
         "variables",
@@ -93,7 +106,7 @@ def specified(command: Command) -> Command:
         metavar="NAME=VALUE",
         callback=_variables,
         help="The value of ${NAME} in the specification. May be repeated.",
-    )(added)
+    )(command)
 
 
 def _variables(_: click.Context, __: click.Parameter, given: Sequence[str]) -> dict[str, str]:

@@ -133,6 +133,7 @@ def _show(spec: Spec, made: Planned, out: Output, rows: int | None, *, verbose: 
     chosen, found = made.plan, outlook(spec, made.plan)
     tables, least = found.tables, found.least
     _say_margins(spec, tables, out)
+    out.say(*filter(None, [found.remark]))
     out.say(*_ratio_lines(tables))
     budgets = _say_budgets(spec, tables, out)
     out.say(*_least_lines(spec, tables, least), style="" if least is None or least.reached else "yellow")
@@ -166,6 +167,7 @@ def _show(spec: Spec, made: Planned, out: Output, rows: int | None, *, verbose: 
             "level": spec.output.level,
             "errors": forecast_facts(found.forecasts),
             "margins": tables,
+            "remark": found.remark,
             "least": least,
             "other_noise": others,
             "gap": chosen.gap,
@@ -189,14 +191,15 @@ def _say_margins(spec: Spec, tables: Sequence[TableOutlook], out: Output) -> Non
             *(["–" if t.relative is None else percent(t.relative)] if relative else []),
             number(t.noise_on_every_cell),
             number(t.noise_on_each_count),
+            number(t.each_table_alone),
         ]
         for t in tables
     ]
     columns = ["table", "rows", "typical", "worst", *["asked"] * asked, *["relative"] * relative]
     out.table(
         f"Margins of error (±) at {100 * spec.output.level:g} %, at {stated(spec.privacy)};\n"
-        "the last two columns are simpler mechanisms",
-        [*columns, "noise on\nevery cell", "noise on\neach count"],
+        "the last three columns are simpler mechanisms",
+        [*columns, "noise on\nevery cell", "noise on\neach count", "each table\nby itself"],
         rows,
     )
 
@@ -220,7 +223,7 @@ def _ratio_lines(tables: Sequence[TableOutlook]) -> list[str]:
     if left_out:
         lines.append(
             f"{first_of(left_out)}: the margins of means, percentages and quantiles depend on the data. For those of a "
-            "table of one mean or percentage, give it `expected`, a typical count."
+            "table of one of them, give it `expected`, a typical count."
         )
     return lines
 

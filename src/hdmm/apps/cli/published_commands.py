@@ -1,43 +1,33 @@
-"""The commands that read what was published, and spend nothing: query, show, rows, diff and report."""
+"""The commands that read what was published, and spend nothing: query, show, rows, diff, combine and report."""
 
 from __future__ import annotations
 
 import math
 import sys
 from collections.abc import Sequence
-from decimal import ROUND_CEILING
 from itertools import islice
 from pathlib import Path
 
 import click
 
-from hdmm.answers.margins import half_width
 from hdmm.answers.table import BINNED, Table
-from hdmm.apps.cli.options import FILE, ConfidenceLevel, SpecOverrides, common, specified
+from hdmm.apps.cli.options import FILE, ConfidenceLevel, SpecOverrides, common, set_variables, specified
 from hdmm.apps.cli.output import Output, number, printable
 from hdmm.apps.facts import named
-from hdmm.base.digits import decimal, places
 from hdmm.base.hints import first_of
-from hdmm.base.numbers import many, spelled
-from hdmm.privacy.guarantee import Noise
+from hdmm.base.numbers import many
+from hdmm.publication.combined import combine_publications
+from hdmm.publication.difference import Difference, difference
 from hdmm.publication.files import RELIABILITY_COLUMNS, number_columns, write_csv
 from hdmm.publication.metadata import COUNTS
 from hdmm.publication.protection import in_full
 from hdmm.publication.publish import rewrite_report
-from hdmm.publication.published import (
-    Difference,
-    Published,
-    RowDifference,
-    asked_tables,
-    difference,
-    open_published,
-    shown_table,
-)
+from hdmm.publication.published import Published, asked_tables, open_published, shown_table
+from hdmm.publication.registry import TO_FILL_IN
 from hdmm.publication.report.rows_shown import ShownRow
 from hdmm.publication.row_files import FOLDER as ROWS_FOLDER
 from hdmm.publication.row_files import make_rows
-
-_EXACT_PLACES = 2  # of differences without noise
+from hdmm.publication.spec import load_spec
 
 
 @click.command()
@@ -200,7 +190,7 @@ def diff(first: Path, second: Path, level: float | None, rows: int, out: Output)
     """
     one, two = open_published(first), open_published(second)
     found = difference(one, two, level=level)
-    out.say(_spent(one), _spent(two), _relation(found))
+    out.say(_spent(one), _spent(two), found.meaning)
     if found.together is not None:
         out.say(f"Both are of one dataset, and together they spend {found.together}.")
     for folder, names in ((first, found.only_first), (second, found.only_second)):
@@ -226,22 +216,6 @@ def _spent(published: Published) -> str:
 def _guarantee(published: Published) -> str:
     release = published.release
     return f"{in_full(release.privacy, gaussian=release.exact_gaussian)}, hiding {release.unit}"
-
-
-def _relation(found: Difference) -> str:
-    match found.relation:
-        case "same":
-            return "Both are publications of one release: no noise lies between them, so every difference is shown."
-        case "shared":
-            return (
-                "The releases share measurements, so their noise is not independent: differences are shown that are "
-                "larger than both margins together."
-            )
-        case "independent":
-            return (
-                f"The releases have independent noise: differences are shown that are larger than their joint margin "
-                f"at {100 * found.level:g} %."
-            )
 
 
 def _say_tables(found: Difference, out: Output) -> None:
@@ -272,32 +246,21 @@ def _say_tables(found: Difference, out: Output) -> None:
 
 
 def _say_differences(found: Difference, most: int, out: Output) -> None:
-    every = [(table, row) for table in found.tables for row in table.differing]
+    every = found.rows
     if not every:
         out.say("No estimate differs by more than its margin.", style="green")
         return
-    every.sort(key=lambda pair: pair[1].excess, reverse=True)
     lines = [
         [
-            table.table,
+            table,
             printable(", ".join("" if label is None else label for label in row.labels)),
-            *_told_apart(row, found.level),
+            *row.printed(found.level),
         ]
         for table, row in every[:most]
     ]
     out.table("The largest differences:", ["table", "row", "first", "second", "difference", "±"], lines, texts=2)
     if len(every) > most:
         out.say(f"… {len(every) - most:,} more rows; --rows shows more of them, --json all.")
-
-
-def _told_apart(row: RowDifference, level: float) -> list[str]:
-    """Both numbers, their difference and its margin, with the digits that its noise leaves a meaning."""
-    found = places(row.margin / half_width(1.0, level, Noise.LAPLACE))
-    digits = _EXACT_PLACES if found is None else found
-    first, second, apart = (decimal(each, digits) for each in (row.first, row.second, row.second - row.first))
-    sign = "+" if apart > 0 else ""
-    margin = spelled(decimal(row.margin, digits, ROUND_CEILING))
-    return [spelled(first), spelled(second), sign + spelled(apart), margin]
 
 
 def _paid_facts(published: Published) -> dict[str, object]:
@@ -310,14 +273,50 @@ def _paid_facts(published: Published) -> dict[str, object]:
     }
 
 
+@click.command("combine")
+@click.argument("folders", type=FILE, nargs=-1, required=True)
+@click.option("--output", type=FILE, required=True, help="The folder to write.")
+@click.option("--spec", type=FILE, help="Also write the tables of this specification, with a report.")
+@set_variables
+@click.option("--same-rows", is_flag=True, help="State that the releases are of the same rows.")
+@click.option("--force", is_flag=True, help="With --spec: replace an earlier publication in the output folder.")
+@common
+def combine_releases(
+    folders: tuple[Path, ...],
+    output: Path,
+    spec: Path | None,
+    variables: dict[str, str],
+    *,
+    same_rows: bool,
+    force: bool,
+    out: Output,
+) -> None:
+    """Make one release of several of the same rows, which is more accurate than each. Reads no data, spends nothing."""
+    if spec is None and (variables or force):
+        raise click.UsageError("--set and --force are about a specification. Name it with --spec, or leave them out.")
+    asked = None if spec is None else load_spec(spec, variables=variables)
+    both = combine_publications(
+        [open_published(each) for each in folders], output, asked, same_rows=same_rows, force=force
+    )
+    out.say(
+        f"{many(len(both.parts), 'release')} in {output}, at {in_full(both.privacy, gaussian=both.exact_gaussian)}, "
+        f"hiding {both.unit}. Nothing was spent.",
+        f"For its tables: hdmm show {output}" if asked is None else f"The report is in {output / 'report.html'}.",
+    )
+    out.result({"output": output, "releases": len(both.parts), "privacy": both.privacy})
+
+
 @click.command()
 @click.argument("spec", type=FILE)
 @click.option("--xlsx", is_flag=True, help="Also write it as an Excel workbook, report.xlsx (hdmm[xlsx]).")
+@click.option("--since", type=FILE, help="With the changes since the publication in this folder.")
+@click.option("--registry", is_flag=True, help="Also write registry.yaml, for the registry of deployments by OpenDP.")
 @specified
 @common
-def report(spec: Path, xlsx: bool, given: SpecOverrides, out: Output) -> None:
+def report(spec: Path, xlsx: bool, since: Path | None, registry: bool, given: SpecOverrides, out: Output) -> None:
     """Write the report of a publication again, from its release. Reads no data, spends nothing."""
-    written = rewrite_report(given.load_without_data(spec), xlsx=xlsx)
-    kinds = ("report", "workbook")
-    out.say(*(f"The {kind} is in {path}." for kind, path in zip(kinds, written, strict=False)))
-    out.result(dict(zip(kinds, written, strict=False)))
+    written = rewrite_report(given.load_without_data(spec), xlsx=xlsx, since=since, registry=registry)
+    out.say(*(f"The {kind} is in {path}." for kind, path in written.items()))
+    if registry:
+        out.say(f"Before you send the record, write the answers where it says {TO_FILL_IN!r}.")
+    out.result(written)

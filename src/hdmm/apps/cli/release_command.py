@@ -211,7 +211,7 @@ def budget(
     if spec is None:
         out.result(_all(ledger or Path(), out))
     else:
-        found = given.load_without_data(spec)
+        found = given.load_without_data(spec) if larger else given.load_account(spec)
         account = budget_of(found) if reason is None else _raised(found, reason, out, yes=yes)
         _say_records(account, out)
         out.result(budget_facts(account))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast, final
 
 from hdmm.base.exceptions import DomainError, FileError
 from hdmm.base.lazy import Lazy
+from hdmm.describe.amount import Amount
 from hdmm.describe.domain import Domain
 from hdmm.describe.numeric import Bins, Integers
 from hdmm.describe.values import Labels, Values
@@ -27,7 +28,7 @@ else:
     pa, pq = Lazy("pyarrow"), Lazy("pyarrow.parquet")
 ipc: Any = Lazy("pyarrow.ipc")
 
-TYPES = ("labels", "integers", "bins", "boolean")
+TYPES = ("labels", "integers", "bins", "boolean", "amount")
 _MOST_BYTES = 2**22
 _PARQUET, _ARROW = (".parquet", ".pq"), (".feather", ".arrow", ".arrows", ".ipc")
 
@@ -40,6 +41,7 @@ class DescribedColumn:
     name: str
     values: Values | None
     kind: str = ""
+    groups: tuple[tuple[str, int], ...] = ()  # levels of so many neighbouring integers each, which `values` has too
 
 
 def read_dictionary(path: Path, table: str | None = None) -> tuple[DescribedColumn, ...]:
@@ -55,7 +57,8 @@ def read_dictionary(path: Path, table: str | None = None) -> tuple[DescribedColu
 def written_values(kind: str, text: str) -> Values | None:
     """The values that a dictionary writes for a type; None if the text does not fit the type.
 
-    Labels are M|F, integers 0..114 or 0..100/5 in steps, bins the edges 0|10000|50000; boolean needs no text.
+    Labels are M|F, integers 0..114, 0..100/5 in steps or 0..114 decade:10 with groups, bins the edges 0|10000|50000, an
+    amount its least and largest value 0..200000; boolean needs no text.
 
     >>> written_values("integers", "0..100/5").size, written_values("bins", "0|x") is None
     (21, True)
@@ -67,9 +70,13 @@ def written_values(kind: str, text: str) -> Values | None:
                 forgot = len(labels) == 1 and re.search("[,;]", text)  # the | between values
                 return Labels(labels) if all(labels) and not forgot else None
             case "integers":
-                first, _, rest = text.partition("..")
+                first, _, rest = text.partition(" ")[0].partition("..")
                 last, _, step = rest.partition("/")
-                return Integers(int(first), int(last), step=int(step) if step else 1)
+                groups = dict(written_groups(text))
+                return Integers(int(first), int(last), step=int(step) if step else 1, groups=groups)
+            case "amount":
+                low, _, high = text.partition("..")
+                return Amount(float(low), float(high))
             case "bins":
                 return Bins([float(edge) for edge in text.split("|")])
             case "boolean":
@@ -80,6 +87,16 @@ def written_values(kind: str, text: str) -> Values | None:
         raise
     except ValueError:
         return None
+
+
+def written_groups(text: str) -> tuple[tuple[str, int], ...]:
+    """The groups of integers that a dictionary writes after their values.
+
+    >>> written_groups("0..114 decade:10 half:50")
+    (('decade', 10), ('half', 50))
+    """
+    pairs = (word.partition(":") for word in text.split()[1:])
+    return tuple((name, int(size)) for name, _, size in pairs)
 
 
 def described_column(
@@ -117,12 +134,12 @@ def _of_csv(path: Path) -> tuple[DescribedColumn, ...]:
                     f"{path}, line {line}: the name {name!r}, the type {kind!r} and the values {text[:60]!r} do not "
                     f"make an attribute. Types are {', '.join(TYPES)}; values are for example M|F, 0..114 or 0|10|50."
                 )
-            Domain({name: values})
+            Domain({}, amounts={name: values}) if isinstance(values, Amount) else Domain({name: values})
         except DomainError as wrong:
             raise FileError(f"{path}, line {line}: {wrong}") from None
         if name in found:
             raise FileError(f"{path}, line {line}: attribute {name!r} occurs twice. Name each attribute once.")
-        found[name] = DescribedColumn(name, values, kind)
+        found[name] = DescribedColumn(name, values, kind, written_groups(text) if kind.lower() == "integers" else ())
     return tuple(found.values())
 
 

@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
@@ -19,6 +19,7 @@ from hdmm.base.numbers import LEVEL
 from hdmm.data.columns import distinct
 from hdmm.data.engines.address import without_password
 from hdmm.data.sources.table_files import CsvFiles, file_source
+from hdmm.describe.amount import Amount
 from hdmm.describe.domain import Domain
 from hdmm.describe.numeric import Bins, Integers
 from hdmm.describe.values import Labels, Values
@@ -50,6 +51,7 @@ class FirstChoices:
     dataset: str = "people-2026"
     tables: tuple[tuple[str, ...], ...] = ()
     notes: tuple[str, ...] = ()
+    groups: tuple[tuple[str, tuple[tuple[str, int], ...]], ...] = ()  # of attributes that are integers
     rows: bool = False  # whether the tables are to be those that synthetic rows are made from
 
 
@@ -94,7 +96,12 @@ def from_columns(columns: Sequence[DescribedColumn], start: FirstChoices | None 
             f"No column has declared values; the columns are {named}. Run hdmm init in a terminal, which asks for "
             "values, or write a data dictionary: a CSV file with the columns name, type and values."
         )
-    return _written(declared, start or FirstChoices(), [column for column in columns if column.values is None])
+    groups = tuple((column.name, column.groups) for column in columns if column.groups)
+    return _written(
+        declared,
+        replace(start or FirstChoices(), groups=groups),
+        [column for column in columns if column.values is None],
+    )
 
 
 def from_data(path: Path, spec: Path, *, rows: bool = False) -> tuple[str, list[str]]:
@@ -175,12 +182,15 @@ def _suggested(values: set[object]) -> Values | None:
     return Labels(sorted(map(str, values))) if usable else None
 
 
-def _toml(values: Values) -> str:
+def _toml(values: Values, groups: Sequence[tuple[str, int]] = ()) -> str:
     """Values as a specification declares them."""
     match values:
         case Integers(first, last):
             more = f", step = {values.step}" if values.step > 1 else ""
-            return f"{{ first = {first}, last = {last}{more} }}"
+            sized = ", ".join(f"{_key(name)} = {size}" for name, size in groups)
+            return f"{{ first = {first}, last = {last}{more}{f', groups = {{ {sized} }}' if sized else ''} }}"
+        case Amount(low, high):
+            return f"{{ low = {low}, high = {high} }}"
         case Bins():
             return f"{{ bins = [{', '.join(f'{edge:.15g}' for edge in values.edges)}] }}"
         case Labels():
@@ -202,12 +212,21 @@ def _counts(column: str) -> str:
 
 
 def _written(declared: Mapping[str, Values], start: FirstChoices, undeclared: Sequence[DescribedColumn] = ()) -> str:
+    amounts = {name: values for name, values in declared.items() if isinstance(values, Amount)}
+    declared, groups = {name: values for name, values in declared.items() if name not in amounts}, dict(start.groups)
+    if not declared:
+        raise FileError("There are amounts alone. Describe at least one attribute by which they are added up.")
     keys = [_key(name) for name in declared]
     width = max(map(len, keys))
-    lines = [f"{key:<{width}} = {_toml(value)}" for key, value in zip(keys, declared.values(), strict=True)]
+    lines = [
+        f"{key:<{width}} = {_toml(value, groups.get(name, ()))}"
+        for key, (name, value) in zip(keys, declared.items(), strict=True)
+    ]
     lines += [
         f"# {_key(each.name)} =    # {each.kind or 'unknown type'}: which values can it hold?" for each in undeclared
     ]
+    if amounts:
+        lines += ["", "[amounts]", *(f"{_key(name)} = {_toml(values)}" for name, values in amounts.items())]
     table = "" if start.table is None else f"table = {_quoted(start.table)}\n"
     return _TEXT.format(
         notes="".join(f"# {note}\n" for note in start.notes),
@@ -215,9 +234,15 @@ def _written(declared: Mapping[str, Values], start: FirstChoices, undeclared: Se
         table=table,
         dataset=_quoted(start.dataset),
         domain="\n".join(lines),
-        tables=_tables(declared, start),
+        tables=_tables(declared, start) + "".join(map(_sums, amounts)),
         level=LEVEL,
     )
+
+
+def _sums(amount: str) -> str:
+    """A table to start from of an amount."""
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", amount)
+    return f'\n[[table]]\nname = "mean_{name}"\nmarginals = 1\nmean = {_quoted(amount)}\n'
 
 
 def _key(name: str) -> str:

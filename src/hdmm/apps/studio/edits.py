@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from typing import Any, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 import tomlkit
@@ -16,7 +16,10 @@ from hdmm.base.exceptions import FileError
 from hdmm.io.strict_records import StrictRecord
 
 _BREAKS = re.compile(r"\r\n?|\n")
-FORM_KEYS = ("name", "title", "sql", "marginals", "ranges", "weight", "margin")
+FORM_KEYS = (
+    *("name", "title", "sql", "marginals", "ranges", "sum", "mean", "quantiles", "percent", "weight", "margin"),
+    "expected",
+)
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -28,8 +31,13 @@ class TableForm(StrictRecord, frozen=True, kw_only=True):
     sql: str | None = None
     marginals: int | list[int | list[str]] | None = None
     ranges: list[str] | None = None
+    sum: str | list[str] | None = None
+    mean: str | list[str] | None = None
+    quantiles: list[str] | dict[str, list[float]] | None = None
+    percent: str | None = None
     weight: float | None = None
-    margin: float | None = None
+    margin: float | str | None = None
+    expected: float | str | None = None
 
 
 class AddTable(StrictRecord, frozen=True, tag="add"):
@@ -51,6 +59,18 @@ class RemoveTable(StrictRecord, frozen=True, tag="remove"):
     name: str
 
 
+class SetColumn(StrictRecord, frozen=True, tag="column"):
+    """An attribute of [domain], or an amount of [amounts]: its name, and its declaration as TOML; None removes it.
+
+    `name` is what it was called before; None adds one.
+    """
+
+    part: Literal["domain", "amounts"]
+    name: str | None
+    called: str
+    declaration: str | None
+
+
 class SetGoals(StrictRecord, frozen=True, tag="goals"):
     """The budget (ε, ρ or μ as exact text), and the margins of tables by name; None takes a margin away."""
 
@@ -58,7 +78,7 @@ class SetGoals(StrictRecord, frozen=True, tag="goals"):
     margins: dict[str, float | None]
 
 
-Edit: TypeAlias = AddTable | ChangeTable | RemoveTable | SetGoals
+Edit: TypeAlias = AddTable | ChangeTable | RemoveTable | SetColumn | SetGoals
 
 
 def edited(data: bytes, edit: Edit) -> bytes:
@@ -82,6 +102,8 @@ def edited(data: bytes, edit: Edit) -> bytes:
             _fill(tables[_place(tables, name)], form)
         case RemoveTable(name=name):
             _remove(document, name)
+        case SetColumn():
+            _set_column(document, edit)
         case SetGoals():
             _set_goals(document, edit)
     if _asks_margins(edit):
@@ -102,7 +124,7 @@ def _asks_margins(edit: Edit) -> bool:
             return form.margin is not None
         case SetGoals(margins=margins):
             return any(margin is not None for margin in margins.values())
-        case RemoveTable():
+        case RemoveTable() | SetColumn():
             return False
 
 
@@ -229,6 +251,62 @@ def _set_goals(document: tomlkit.TOMLDocument, goals: SetGoals) -> None:
     for name, margin in goals.margins.items():
         tables = _tables(document)
         _put(tables[_place(tables, name)], {"margin": margin})
+
+
+def _set_column(document: tomlkit.TOMLDocument, edit: SetColumn) -> None:
+    part = document.get(edit.part)
+    if part is None and edit.part == "amounts":
+        document.add("amounts", part := tomlkit.table())
+    if not isinstance(part, Table):
+        raise FileError(f"[{edit.part}] is not written as a table of its own. Use an editor to change it.")
+    taken = edit.called in part and edit.called != edit.name
+    if taken and edit.declaration is not None:
+        raise FileError(f"There is {edit.called!r} in [{edit.part}] already. Choose another name.")
+    if edit.name is not None and edit.name not in part:
+        raise FileError(f"There is no {edit.name!r} in [{edit.part}] any more. Reload the page to see what there is.")
+    if edit.declaration is None:
+        part.pop(edit.name or edit.called, None)
+        if not part and edit.part == "amounts":
+            document.pop("amounts")
+        return
+    value = _declaration(edit.declaration)
+    if edit.name == edit.called:
+        part[edit.called] = value
+        return
+    tail = _cut_tail(part.value)
+    if edit.name is not None:
+        part.pop(edit.name)
+    part[edit.called] = value
+    for item in tail:
+        part.value.add(item)
+
+
+def _declaration(text: str) -> Item:
+    """One value of TOML; FileError if the text is not one."""
+    try:
+        document = tomlkit.parse(f"value = {_BREAKS.sub(' ', text).strip()}\n")
+    except TOMLKitError:
+        document = {}
+    if set(document) != {"value"}:
+        raise FileError(
+            'This is not a declaration. Write ["M", "F"], { first = 0, last = 114, groups = { decade = 10 } } or '
+            "{ bins = [0, 10, 50] }; or of an amount { low = 0, high = 5_000 }."
+        )
+    return cast(Item, document["value"])
+
+
+def declarations(data: bytes) -> list[dict[str, str]]:
+    """The attributes and amounts of a file that can be read, each with its declaration as it is written."""
+    document = tomlkit.parse(data.removeprefix(_BOM).decode().replace("\r\n", "\n"))
+    found: list[dict[str, str]] = []
+    for part in ("domain", "amounts"):
+        held = document.get(part)
+        if isinstance(held, Table):
+            for name, value in held.items():
+                if isinstance(value, Item) and not isinstance(value, Table):
+                    text = " ".join(value.as_string().split())
+                    found.append({"part": part, "name": name, "declaration": text})
+    return found
 
 
 def _leave_objective_out(document: tomlkit.TOMLDocument) -> None:

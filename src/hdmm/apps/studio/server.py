@@ -14,7 +14,17 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
-from hdmm.apps.studio.edits import AddTable, ChangeTable, Edit, RemoveTable, SetGoals, decoded, edited, table_texts
+from hdmm.apps.studio.edits import (
+    AddTable,
+    ChangeTable,
+    Edit,
+    RemoveTable,
+    SetColumn,
+    SetGoals,
+    decoded,
+    edited,
+    table_texts,
+)
 from hdmm.apps.studio.guard import MOST_BODY, Guard, unexpected
 from hdmm.apps.studio.spec_file import ChangedError, Snapshot, StudioFile
 from hdmm.apps.studio.view import (
@@ -125,7 +135,7 @@ class Studio:
                 tables = groups[-1]
             case ChangeTable(name=name):  # by its place, because a name may hold a variable
                 tables = groups[[text["name"] for text in table_texts(found.data)].index(name)]
-            case RemoveTable() | SetGoals():
+            case RemoveTable() | SetColumn() | SetGoals():
                 tables = []
         return {
             "ok": True,

@@ -15,9 +15,9 @@ from functools import lru_cache
 from typing import Any, cast, final
 
 from hdmm.apps.facts import to_json
-from hdmm.apps.studio.edits import FORM_KEYS, table_texts
+from hdmm.apps.studio.edits import FORM_KEYS, declarations, table_texts
 from hdmm.apps.studio.spec_file import Snapshot
-from hdmm.base.exceptions import HdmmError
+from hdmm.base.exceptions import DomainError, HdmmError
 from hdmm.describe.attribute import Attribute
 from hdmm.describe.numeric import Bins, Integers
 from hdmm.describe.table_query import TableQuery
@@ -54,6 +54,7 @@ def spec_view(spec: Spec, found: Snapshot) -> dict[str, Json]:
         "time_limit": spec.plan.time_limit,
         "output": str(spec.output.folder),
         "attributes": [_attribute(part) for part in parts],
+        "declared": cast(Json, declarations(found.data)),
         "tables": [_table(spec, *each, text) for each, text in zip(spec.groups.items(), texts, strict=True)],
         "privacy": _privacy(spec.privacy),
     }
@@ -74,9 +75,18 @@ def _attribute(part: Attribute) -> Json:
         "ends": part.values_in_words() if values.divided else ends if isinstance(values, Integers) else None,
         "counted": not values.divided,
         "ordered": part.ordered,
+        "number": values.divided or _is_number(part),
         "values": shown,
         "levels": [level.name for level in values.levels],
     }
+
+
+def _is_number(part: Attribute) -> bool:
+    try:
+        part.values.number(0)
+    except DomainError:
+        return False
+    return True
 
 
 def _label(part: Attribute, code: int) -> str:
@@ -89,10 +99,13 @@ def _table(spec: Spec, name: str, asked: Sequence[TableQuery], text: dict[str, A
     heading = str(text.get("title", name))
     for variable, value in spec.variables:
         heading = heading.replace(f"${{{variable}}}", value)
-    kind = "sql" if "sql" in text else "ranges" if "ranges" in text else "marginals"
-    other = sorted(text.keys() - {*FORM_KEYS, "expected"})
+    measured = any(key in text for key in ("sum", "mean", "quantiles", "percent"))
+    kind = "sql" if "sql" in text else "ranges" if "ranges" in text else "measures" if measured else "marginals"
+    other = sorted(text.keys() - {*FORM_KEYS})
     return {
         **{key: cast(Json, text.get(key)) for key in FORM_KEYS},
+        "margin": asked[0].margin,
+        "margin_text": cast(Json, text.get("margin")),
         "asked": name,
         "heading": heading,
         "kind": "other" if other else kind,
@@ -100,7 +113,7 @@ def _table(spec: Spec, name: str, asked: Sequence[TableQuery], text: dict[str, A
         "rows": sum(table.rows for table in asked),
         "count": len(asked),
         "columns": cast(Json, list(asked[0].columns)) if len(asked) == 1 else None,
-        "exact": all(table.linear for table in asked),
+        "exact": all(table.aimable for table in asked),
     }
 
 
@@ -233,6 +246,7 @@ def _outlook_view(spec: Spec) -> dict[str, Json]:
             "state": "ready" if suits(plan, spec) else "other-goal",
             "tables": _finite(found.tables),
             "least": None if found.least is None else short_name(found.least.privacy),
+            "remark": found.remark,
             "refused": found.refused,
             "gap": plan.gap,
         }

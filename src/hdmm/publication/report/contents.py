@@ -18,12 +18,26 @@ from hdmm.describe.column import Column, columns
 from hdmm.describe.domain import Domain
 from hdmm.privacy.guarantee import Privacy, Unit
 from hdmm.privacy.ledger import Receipt
+from hdmm.publication.letterhead import NOBODY, Letterhead
 from hdmm.publication.protection import Protection, in_full
 from hdmm.strategy.informed import known_by
 from hdmm.strategy.strategy import Strategy
 
 _MOST_NAMED: Final = 20  # columns of the data
 _NOWHERE = "in no table and in no total"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What is different from the publication before: how it was compared, each table, and rows that differ."""
+
+    since: str  # when the data of that one was measured
+    meaning: str
+    tables: Sequence[tuple[str, str, str]]  # title, rows compared, rows beyond the margin
+    rows: Sequence[tuple[str, str, str, str, str, str]]  # title, row, before, now, difference, margin
+    more: int  # rows that are not listed
+    others: Sequence[str]  # sentences about tables of one publication only
 
 
 @final
@@ -50,6 +64,10 @@ class Report:
     impossible: tuple[str, ...] = ()
     where: str | None = None
     exact_gaussian: bool = False  # of `Measurement`
+    parts: tuple[Receipt, ...] = ()  # that paid for the releases of a combination, which has no receipt of its own
+    letterhead: Letterhead = NOBODY
+    digest: str | None = None  # SHA-256 of the specification
+    changes: Changes | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.level < 1:
@@ -61,6 +79,11 @@ class Report:
                     'Answer without nonnegative=True, or give the report the kind "nonnegative" or "integers".'
                 )
             _check(table, self.level)
+
+    @property
+    def receipts(self) -> tuple[Receipt, ...]:
+        """What paid for the release."""
+        return self.parts if self.receipt is None else (self.receipt,)
 
     @property
     def guarantee(self) -> str:

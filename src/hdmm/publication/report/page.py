@@ -8,14 +8,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
-import platform
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from decimal import ROUND_CEILING, Context
 from fractions import Fraction
 from functools import cache
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
@@ -32,12 +30,12 @@ from hdmm.base.numbers import date, figure, many, percent, spelled, up, whole
 from hdmm.describe.entries import ALL
 from hdmm.matrix import Array
 from hdmm.measure.release import Release
-from hdmm.privacy.guarantee import ZCDP, ApproxDP, GaussianDP, Noise, PureDP
+from hdmm.privacy.guarantee import ZCDP, ApproxDP, GaussianDP, PureDP
 from hdmm.privacy.spending import least_epsilon
-from hdmm.privacy.units import UNITS, shown
 from hdmm.publication.protection import shown_guess, shown_up
 from hdmm.publication.report.contents import Report, counted_rows, listed
 from hdmm.publication.report.labels import shortened
+from hdmm.publication.report.method import method_facts, quotable, spending
 from hdmm.publication.report.pictures import (
     MOST_BASES,
     base_picture,
@@ -54,12 +52,6 @@ if TYPE_CHECKING:
     import jinja2
 else:
     jinja2 = Lazy("jinja2")
-
-_ESTIMATES = {
-    "unbiased": "weighted least squares from all measurements",
-    "nonnegative": "weighted least squares from all measurements under the condition that no count is below 0",
-    "integers": "weighted least squares from all measurements under the condition that no count is below 0, rounded",
-}
 
 MOST_SHOWN_ROWS: Final = 200
 """Of a table on the page; the rest is found by the filter, or in its files."""
@@ -112,7 +104,8 @@ def render(report: Report) -> str:
         tables=_tables(report.tables[:MOST_SECTIONS], labels),
         blocks=_blocks(report),
         protection=_protection(report),
-        method=_method(report),
+        method=method_facts(report),
+        quotable=quotable(report),
     )
     return FORBIDDEN.sub("\ufffd", html)
 
@@ -256,11 +249,7 @@ def _facts(report: Report) -> list[tuple[str, str, str]]:
     """(name, value, detail) of each card at the top."""
     parameter, _, kind = report.guarantee.partition(" (")
     rows = "One row" if report.unit.rows == 1 else f"{report.unit.rows:,} rows"
-    budget, left = "Not recorded", "no ledger was debited for this release"
-    if report.receipt is not None:
-        amounts = (math.floor(amount * UNITS) for amount in (report.receipt.amount, report.receipt.balance))
-        spent, balance = (shown(report.receipt.parameter, amount) for amount in amounts)
-        budget, left = f"{spent} spent", f"{balance} is left of the dataset’s budget"
+    budget, left = spending(report.receipts)
     tables = f"in {many(len(report.tables), 'table')}, margins at {percent(report.level)}"
     return [
         ("Protection", parameter, kind.rstrip(")")),
@@ -347,22 +336,3 @@ def _blocks(report: Report) -> Mapping[str, object]:
         "bases": [(name, *A.shape, base_picture(name, A)) for name, A in found[:MOST_BASES]],
         "base_count": len(found),
     }
-
-
-def _method(report: Report) -> list[tuple[str, str]]:
-    noise = "discrete Laplace" if report.privacy.noise is Noise.LAPLACE else "discrete Gaussian"
-    facts = [
-        ("Guarantee", report.guarantee),
-        ("Unit of privacy", str(report.unit)),
-        ("Noise", "Gaussian, rounded to whole numbers" if report.exact_gaussian else noise),
-        ("Strategy found by", report.operator),
-        ("Estimates", _ESTIMATES[report.kind]),
-        ("Software", f"hdmm {version('hdmm')}, Python {platform.python_version()}, NumPy {version('numpy')}"),
-    ]
-    if report.receipt is not None:
-        receipt = report.receipt
-        facts += [
-            ("Ledger entry", f"{receipt.sequence} of dataset {receipt.dataset}, {date(receipt.timestamp)}"),
-            ("Hash of the entry", receipt.hash),
-        ]
-    return facts

@@ -1,4 +1,9 @@
-"""A report as an Excel workbook: a sheet on how to read it, then one sheet per table. It has no formulas."""
+"""A report as an Excel workbook: a cover, a list of tables and notes, then one sheet per table. It has no formulas.
+
+It follows what the Government Statistical Service of the United Kingdom asks of accessible spreadsheets: every sheet
+begins with its title and holds one table, marked as such; no cells are merged, no row or column in the data is blank,
+panes are not frozen, and a cell without a number says why.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +14,22 @@ from importlib.util import find_spec
 from itertools import chain, islice
 from typing import TYPE_CHECKING, BinaryIO, Final, TypeAlias, cast
 
-from hdmm.answers.table import BINNED, Table
+from hdmm.answers.table import BINNED, Table, apart
 from hdmm.base.exceptions import ReportError
 from hdmm.base.lazy import Lazy
 from hdmm.base.numbers import date, many, percent
 from hdmm.publication.files import STDDEV
 from hdmm.publication.report.contents import Report, counted_rows, listed
 from hdmm.publication.report.labels import shown
+from hdmm.publication.report.method import quotable
 
 if TYPE_CHECKING:
     import openpyxl
     import openpyxl.cell
     import openpyxl.styles
     import openpyxl.utils
+    import openpyxl.worksheet.filters
+    import openpyxl.worksheet.table
     from openpyxl.cell.cell import Cell
     from openpyxl.worksheet.worksheet import Worksheet
 else:
@@ -30,7 +38,12 @@ else:
 MOST_SHEET_ROWS: Final = 2**20
 """Rows of a sheet, by Excel."""
 
-_GUIDE = "How to read"
+_COVER, _CONTENTS, _NOTES = "Cover", "Contents", "Notes"
+_NOT_AVAILABLE, _NOT_RELIABLE, _NOT_APPLICABLE = "[x]", "[u]", "[z]"
+_MISSING = (
+    f"{_NOT_AVAILABLE}: not available; {_NOT_RELIABLE}: left out because it is not reliable; {_NOT_APPLICABLE}: not "
+    "applicable, such as a margin where the interval reaches further to one side."
+)
 _HEAD = 3  # rows above the rows of a table
 _MOST_TEXT = 32_767  # characters of a cell, by Excel
 _MOST_NAME = 31  # characters of a sheet's name, by Excel
@@ -39,8 +52,8 @@ _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,14})")
 _SAMPLE = 500  # rows that decide how wide columns are
 _WIDEST = 50
 
-_Value: TypeAlias = tuple[float | None, str]
-"""A number and its format."""
+_Value: TypeAlias = tuple[float | str, str]
+"""A number and its format; or, where there is none, the reason in short."""
 
 
 def write_workbook(report: Report, file: BinaryIO) -> None:
@@ -50,9 +63,15 @@ def write_workbook(report: Report, file: BinaryIO) -> None:
     book = openpyxl.Workbook(write_only=True)
     book.properties.creator, book.properties.title = "hdmm", _plain(report.title)
     names = sheet_names([table.name for table in report.tables])
-    _write_guide(report, names, cast("Worksheet", book.create_sheet(_GUIDE)))
-    for table, name in zip(report.tables, names, strict=True):
-        _write_table(table, cast("Worksheet", book.create_sheet(name)))
+    sheets = [cast("Worksheet", book.create_sheet(name)) for name in (_COVER, _CONTENTS, _NOTES)]
+    _write_cover(report, sheets[0])
+    contents = [
+        (name, f"{table.title} ({many(len(table), 'row')})") for name, table in zip(names, report.tables, strict=True)
+    ]
+    _write_pairs(sheets[1], "Contents", ("Sheet", "Table"), [(_NOTES, "How to read the tables"), *contents])
+    _write_pairs(sheets[2], "Notes", ("Subject", "Note"), _facts(report))
+    for place, (table, name) in enumerate(zip(report.tables, names, strict=True), start=1):
+        _write_table(table, place, cast("Worksheet", book.create_sheet(name)))
     book.save(file)
 
 
@@ -62,7 +81,7 @@ def sheet_names(names: Sequence[str]) -> list[str]:
     >>> sheet_names(["P12", "p12", "a/b", "History", "x" * 40])
     ['P12', 'p12 (2)', 'a-b', 'History (2)', 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx']
     """
-    taken = {_GUIDE.casefold(), "history"}  # Excel keeps the second for itself
+    taken = {*(name.casefold() for name in (_COVER, _CONTENTS, _NOTES)), "history"}  # Excel keeps the last for itself
     found: list[str] = []
     for name in names:
         base = re.sub(r"[\[\]:*?/\\\x00-\x1f]", "-", _plain(name)).strip("' ") or "table"
@@ -75,15 +94,46 @@ def sheet_names(names: Sequence[str]) -> list[str]:
     return found
 
 
-def _write_guide(report: Report, names: Sequence[str], sheet: Worksheet) -> None:
-    sheet.column_dimensions["A"].width, sheet.column_dimensions["B"].width = 34, 90
+def _write_cover(report: Report, sheet: Worksheet) -> None:
+    """Lines in one column: the title, who publishes it, and what protects people."""
+    about = report.letterhead
+    said = [
+        about.organisation,
+        about.period and f"Period: {about.period}",
+        about.region and f"Region: {about.region}",
+        about.use,
+        f"Dataset: {report.dataset}",
+        f"Date: {date(report.created)}",
+        f"{report.guarantee}, hiding {report.unit}. Numbers carry random noise.",
+        about.contact and f"Contact: {about.contact}",
+        f"The sheet {_CONTENTS} lists the tables, and {_NOTES} says how to read them.",
+    ]
+    sheet.column_dimensions["A"].width = 90
     sheet.append([_text(sheet, report.title, size=16)])
-    for name, value in _facts(report):
-        sheet.append([_text(sheet, name, bold=True), _text(sheet, value, wrap=True)])
-    sheet.append([])
-    sheet.append([_text(sheet, "Sheet", bold=True), _text(sheet, "Table", bold=True)])
-    for table, name in zip(report.tables, names, strict=True):
-        sheet.append([_text(sheet, name), _text(sheet, f"{table.title} ({many(len(table), 'row')})", wrap=True)])
+    for line in filter(None, said):
+        sheet.append([_text(sheet, line, wrap=True)])
+
+
+def _write_pairs(sheet: Worksheet, title: str, heads: tuple[str, str], pairs: Sequence[tuple[str, str]]) -> None:
+    """A sheet with one table of two columns of text."""
+    sheet.column_dimensions["A"].width, sheet.column_dimensions["B"].width = 34, 90
+    sheet.append([_text(sheet, title, size=16)])
+    sheet.append([_text(sheet, "This sheet holds one table.")])
+    sheet.append([_text(sheet, head, bold=True) for head in heads])
+    for name, value in pairs:
+        sheet.append([_text(sheet, name), _text(sheet, value, wrap=True)])
+    _mark(sheet, title, heads, len(pairs))
+
+
+def _mark(sheet: Worksheet, name: str, heads: Sequence[str], rows: int) -> None:
+    """Mark the rows below the head of a sheet as a table, which screen readers announce; heads must differ."""
+    if not rows:
+        return
+    made = openpyxl.worksheet.table.Table(displayName=name, ref=f"A{_HEAD}:{_letter(len(heads) - 1)}{_HEAD + rows}")
+    for k, head in enumerate(heads, start=1):
+        made.tableColumns.append(openpyxl.worksheet.table.TableColumn(id=k, name=head))
+    made.autoFilter = openpyxl.worksheet.filters.AutoFilter(ref=made.ref)
+    sheet.tables.add(made)  # `add_table` warns in this mode whatever the columns are
 
 
 def _facts(report: Report) -> list[tuple[str, str]]:
@@ -96,43 +146,48 @@ def _facts(report: Report) -> list[tuple[str, str]]:
     if report.known:
         known.append(("Without noise", f"Counts {listed(report.known)}, and all that follows from them alone."))
     return [
-        ("Dataset", report.dataset),
-        ("Date", date(report.created)),
         ("Protection", f"{report.guarantee}, hiding {report.unit}. Numbers carry random noise."),
         *known,
         ("Rows", " ".join(counted)),
         ("Estimate", "The number. " + ("It is biased: see the report." if biased else "Noise may make it negative.")),
         ("From, To", f"The true number of what is counted lies between these with a probability of at least {level}."),
-        ("Margin", "The same as estimate ± margin. It is blank where the interval reaches further to one side."),
+        ("Margin", "The same as estimate ± margin, unless the interval reaches further to one side."),
+        ("Cells without a number", _MISSING),
         ("From, To, with bins", "The same where only the bins of values are known, and covers noise and bins."),
         ("Share", "Percent of the total of the row’s line in the report, with a margin or an interval of its own."),
         ("Standard deviation", STDDEV),
         ("Reliability", f"{'; '.join(f'{word}: {meaning}' for word, meaning in report.grades)}."),
         ("Rounding", "Every row has the digits that its own noise leaves a meaning; Parquet files have all digits."),
+        ("Method", quotable(report)),
         ("Totals", "From the measurements, with margins of their own. Do not add up margins."),
     ]
 
 
-def _write_table(table: Table, sheet: Worksheet) -> None:
+def _write_table(table: Table, place: int, sheet: Worksheet) -> None:
     """Title, note and header, then one row per number; totals are last."""
-    header = [*table.heads, "Estimate", "Margin", "From", "To"]
+    header = ["Estimate", "Margin", "From", "To"]
     header += ["From, with bins", "To, with bins"] if table.bins is not None else []
     header += ["Share, %", "Share margin", "Share from", "Share to"] if table.shares is not None else []
     header += ["Standard deviation", "Reliability"]
+    header = [*apart(map(_heading, table.heads), (head.casefold() for head in header)), *header]
     rows = list(_rows_within(table))
     for k, head in enumerate(header):
         texts = [str(row[k]) for row in rows[:_SAMPLE] if k < len(table.attributes)]
         width = max(map(len, [head, *texts])) + 2
         sheet.column_dimensions[_letter(k)].width = min(max(width, 11), _WIDEST)
-    sheet.freeze_panes = f"A{_HEAD + 1}"
-    sheet.auto_filter.ref = f"A{_HEAD}:{_letter(len(header) - 1)}{_HEAD + max(len(rows), 1)}"
     cut = f" The first {len(rows):,} rows; all are in {table.name}.csv." if len(rows) < len(table) else ""
     sheet.append([_text(sheet, table.title, size=14)])
-    notes = [f"Margins at {percent(table.level)}.", table.note, None if table.bins is None else BINNED]
+    notes = [
+        "This sheet holds one table.",
+        f"Margins at {percent(table.level)}.",
+        table.note,
+        None if table.bins is None else BINNED,
+    ]
     sheet.append([_text(sheet, " ".join(filter(None, notes)) + cut)])
     sheet.append([_text(sheet, head, bold=True) for head in header])
     for row in rows:
-        sheet.append([_number(sheet, *each) if isinstance(each, tuple) else _label(sheet, each) for each in row])
+        sheet.append([_cell(sheet, each) for each in row])
+    _mark(sheet, f"Table_{place}", header, len(rows))
 
 
 def _rows_within(table: Table) -> Iterator[list[str | _Value]]:
@@ -145,18 +200,26 @@ def _rows_within(table: Table) -> Iterator[list[str | _Value]]:
         values += [] if table.bins is None else row.bins or (None, None)
         if table.shares is not None:
             values += [None] * 4 if share is None else [share.estimate, share.margin, share.lower, share.upper]
-        yield [*map(shown, row.labels), *map(_value, [*values, row.stddev]), row.grade]
+        missing = _NOT_RELIABLE if row.grade == "suppressed" else _NOT_AVAILABLE if numbers is None else _NOT_APPLICABLE
+        yield [*map(shown, row.labels), *(_value(each, missing) for each in [*values, row.stddev]), row.grade]
 
 
-def _value(value: Decimal | None) -> _Value:
-    """A number as it was rounded, with a format that shows its digits; blank if there is none."""
+def _value(value: Decimal | None, missing: str) -> _Value:
+    """A number as it was rounded, with a format that shows its digits; or why there is none."""
     if value is None or not value.is_finite():
-        return None, "0"
+        return missing, "@"
     digits = max(-int(value.as_tuple().exponent), 0)
     return float(value), f"#,##0.{'0' * digits}" if digits else "#,##0"
 
 
-def _number(sheet: Worksheet, value: float | None, form: str) -> Cell:
+def _cell(sheet: Worksheet, value: str | _Value) -> Cell:
+    if isinstance(value, str):
+        return _label(sheet, value)
+    number, form = value
+    return _text(sheet, number) if isinstance(number, str) else _number(sheet, number, form)
+
+
+def _number(sheet: Worksheet, value: float, form: str) -> Cell:
     cell = openpyxl.cell.WriteOnlyCell(sheet, value)
     cell.number_format = form
     return cell
@@ -175,6 +238,11 @@ def _text(sheet: Worksheet, text: str, *, bold: bool = False, wrap: bool = False
     if wrap:
         cell.alignment = openpyxl.styles.Alignment(wrap_text=True, vertical="top")
     return cell
+
+
+def _heading(text: str) -> str:
+    """A heading that the column of a marked table may have: one line of at most 250 characters."""
+    return _plain(" ".join(text.split()))[:250] or "column"
 
 
 def _letter(column: int) -> str:

@@ -145,6 +145,23 @@ def _replaced(value: object, place: Place, variables: Mapping[str, str], used: s
     return _USE.sub(text, value)
 
 
+def account_variables(data: bytes, given: Mapping[str, str]) -> dict[str, str]:
+    """Values for all variables of a file whose account alone matters: 1 for each that decides nothing about it.
+
+    >>> text = b'source = "${MONTH}.csv"\\n[data]\\ndataset = "${TOWN}"\\n[ledger]\\npath = "budget.db"'
+    >>> account_variables(text, {"TOWN": "Ems"})
+    {'MONTH': '1', 'TOWN': 'Ems'}
+    """
+    try:
+        content: dict[str, Any] = tomllib.loads(data.decode("utf-8-sig").replace("\r\n", "\n"))
+    except ValueError:
+        return dict(given)  # the file is refused when it is read
+    about = content.get("data")
+    named = about.get("dataset") if isinstance(about, dict) else None
+    deciding = used_in([named, content.get("ledger")])
+    return {**dict.fromkeys(sorted(used_in(content) - deciding), "1"), **given}
+
+
 def used_in(value: object) -> frozenset[str]:
     """The names of the variables that a text, list or table uses, as it is written.
 

@@ -130,6 +130,9 @@ class TableKeys(StrictRecord, frozen=True, kw_only=True):
         ),
     ]
     title: Annotated[Text | None, about("Title of the table in the report.")] = None
+    titles: Annotated[
+        list[Text] | None, about("If marginals lists several sets, the title of the table of each, in their order.")
+    ] = None
     note: Annotated[Text | None, about("A sentence or two that readers see under the table.")] = None
     columns: Annotated[dict[str, Text], about('Headings of this table\'s columns, such as { sex = "Sex" }.')] = field(
         default_factory=dict[str, str]
@@ -171,7 +174,14 @@ class TableKeys(StrictRecord, frozen=True, kw_only=True):
             'a number, or a percentage such as "2 %",',
         ),
     ] = None
-    expected: Annotated[Margin | None, about("A typical count of the table, to which margins are compared.")] = None
+    expected: Annotated[
+        Margin | Text | None,
+        about(
+            "A typical count of the table, to which margins are compared; or the output folder of an earlier release, "
+            "or a CSV file, with a count of each row.",
+            "a number, or the path of a folder or a CSV file,",
+        ),
+    ] = None
 
 
 class PrivacyKeys(StrictRecord, frozen=True, kw_only=True):
@@ -233,12 +243,24 @@ class OutputPart(StrictRecord, frozen=True, kw_only=True):
     columns: Annotated[dict[str, Text], about('Headings of columns in every table, such as { sex = "Sex" }.')] = field(
         default_factory=dict[str, str]
     )
+    sdmx: Annotated[bool, about("Adds the columns OBS_STATUS and CONF_STATUS of SDMX to the files.")] = False
     flag: Annotated[
         MarginRule | None, about("Adds columns that say which counts have a margin above this part of the estimate.")
     ] = None
     suppress: Annotated[
         MarginRule | None, about("Leaves counts blank whose margin is above this part of the estimate.")
     ] = None
+
+
+class ReportKeys(StrictRecord, frozen=True, kw_only=True):
+    """[report]"""
+
+    organisation: Annotated[Text | None, about("Who publishes the tables.")] = None
+    contact: Annotated[Text | None, about("Whom readers may ask, such as an address for mail.")] = None
+    period: Annotated[Text | None, about("The period that the tables are about, such as 2026 or January 2026.")] = None
+    region: Annotated[Text | None, about("The region that the tables are about.")] = None
+    use: Annotated[Text | None, about("What the tables are published for, in a sentence.")] = None
+    logo: Annotated[Path | None, about("A picture at the head of the report, which is kept inside it.")] = None
 
 
 class PlanPart(StrictRecord, frozen=True, kw_only=True):
@@ -287,6 +309,9 @@ class SpecFile(StrictRecord, frozen=True, kw_only=True):
         list[KnownKeys] | KnownKeys, about("[known] or [[known]], counts that are public, and carry no noise.")
     ] = field(default_factory=list[KnownKeys])
     output: Annotated[OutputPart, about("[output], where the tables go.")] = field(default_factory=OutputPart)
+    report: Annotated[ReportKeys, about("[report], who publishes the tables, and about which period.")] = field(
+        default_factory=ReportKeys
+    )
     plan: Annotated[PlanPart, about("[plan], how a strategy is searched for.")] = field(default_factory=PlanPart)
 
 

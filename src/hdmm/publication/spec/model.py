@@ -12,23 +12,22 @@ from typing import final
 
 from msgspec import structs
 
-from hdmm.base.exceptions import StrategyError
+from hdmm.base.exceptions import StrategyError, WorkloadError
 from hdmm.base.hints import did_you_mean
+from hdmm.base.numbers import many
 from hdmm.data.engines.address import without_password
 from hdmm.describe.advice import advice, small_margins
 from hdmm.describe.domain import Domain
-from hdmm.describe.table_query import TableQuery, stated_margin
+from hdmm.describe.table_query import TableQuery
 from hdmm.describe.workload import Workload
 from hdmm.privacy.guarantee import Privacy, Unit
+from hdmm.publication.first_order import aims
+from hdmm.publication.letterhead import NOBODY, Letterhead
 from hdmm.publication.spec.keys import DataPart, OutputPart, PlanPart
 from hdmm.reconstruct.known import Known
 from hdmm.select.goal import Goal, Objective, checked_targets
 
 _LONGEST_PART = 60  # characters of the names of tables in the name of a folder
-NO_MARGIN = (
-    "The margins of means, percentages and quantiles depend on the data, so that no plan can aim at them. Leave out "
-    "the margin, and give the table a weight."
-)
 
 
 @final
@@ -61,6 +60,7 @@ class Spec:
     plan: PlanPart
     impossible: tuple[str, ...] = ()
     known: tuple[Known, ...] = ()
+    letterhead: Letterhead = NOBODY
     variables: tuple[tuple[str, str], ...] = ()
     options: tuple[str, ...] = ()  # of a command line, that say what else is not as in the file
     withheld: frozenset[str] = frozenset()  # variables in the address of the data (security O6)
@@ -72,8 +72,18 @@ class Spec:
 
         Beside margins, a table without one is held to ten times the largest, divided by its weight.
         """
-        tables = {name: _together(each) for name, each in self.groups.items()}
-        targets = {t.group: t.target for t in self.tables if t.target is not None}
+        tables: dict[str, Workload] = {}
+        targets: dict[str, float] = {}
+        for name, each in self.groups.items():
+            asked = [aim for table in each for aim in aims(table)]
+            if asked and all(table.linear for table in each):
+                targets[name] = min(target for _, target in asked)
+            elif asked:  # queries of several units, each with a target of its own
+                named = {f"{name}/{k}": aim for k, aim in enumerate(asked, start=1)}
+                tables |= {own: workload for own, (workload, _) in named.items()}
+                targets |= {own: target for own, (_, target) in named.items()}
+                continue
+            tables[name] = _together(each)
         if targets:
             return Goal.of(tables, None, targets, self.output.level)
         return Goal.of(tables, self.plan.objective or Objective.TABLES, None, self.output.level)
@@ -89,7 +99,11 @@ class Spec:
     @property
     def advice(self) -> list[str]:
         """What a user may want to declare otherwise, in full sentences; of attributes only if that is welcome."""
-        margins = {table.group: table.margin for table in self.tables if table.margin is not None}
+        margins = {
+            table.group: table.margin
+            for table in self.tables
+            if table.margin is not None and table.workload.in_counts() == table.workload  # not of sums
+        }
         return [*(advice(self.domain) if self.plan.advice else []), *small_margins(margins)]
 
     @property
@@ -153,17 +167,23 @@ class Spec:
     def aiming(self, margins: Mapping[str, float | str]) -> Spec:
         """The same specification with these margins, or parts of expected counts, and no others; StrategyError if one
         is none."""
-        expected = {table.group: table.expected for table in self.tables}
-        stated = {name: stated_margin(margin, expected.get(name)) for name, margin in margins.items()}
-        found = checked_targets({name: _together(each) for name, each in self.groups.items()}, stated)
-        for table in self.tables:
-            if table.group in found and not table.linear:
-                raise StrategyError(f"Table {table.group!r}: {NO_MARGIN}")
-        tables = tuple(replace(table, margin=found.get(table.group)) for table in self.tables)
+        groups = self.groups
+        for name, margin in margins.items():
+            if name in groups and not isinstance(margin, str):
+                checked_targets({name: groups[name][0].workload}, {name: margin})
+        if unknown := [name for name in margins if name not in groups]:
+            checked_targets({name: _together(each) for name, each in groups.items()}, dict.fromkeys(unknown, 1.0))
+        tables = tuple(self._aimed(table, margins.get(table.group)) for table in self.tables)
         return replace(self, tables=tables, plan=structs.replace(self.plan, objective=None))
 
+    def _aimed(self, table: TableQuery, margin: float | str | None) -> TableQuery:
+        try:
+            return table.aimed(margin)
+        except WorkloadError as wrong:
+            raise StrategyError(f"Table {table.group!r}: {wrong}") from None
+
     def __repr__(self) -> str:
-        return f"Spec({str(self.path)!r}, {len(self.tables)} tables over {self.domain.size:,} cells)"
+        return f"Spec({str(self.path)!r}, {many(len(self.tables), 'table')} over {self.domain.size:,} cells)"
 
 
 def _together(tables: Sequence[TableQuery]) -> Workload:

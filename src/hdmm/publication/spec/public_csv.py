@@ -5,6 +5,7 @@ A line is a row, and errors name the line.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -14,9 +15,11 @@ from hdmm.base.exceptions import DataError, DomainError, SpecError
 from hdmm.data.sources.csv_lines import csv_header, line_fields
 from hdmm.describe.domain import Domain
 from hdmm.describe.entries import Label
+from hdmm.describe.table_query import TableQuery
 from hdmm.describe.values import Values
 from hdmm.io.strict_records import shown
 from hdmm.matrix import Array
+from hdmm.publication.files import escape_formula
 from hdmm.publication.spec.document import Document
 from hdmm.publication.spec.keys import KnownKeys
 from hdmm.reconstruct.known import Known, known_counts
@@ -146,6 +149,47 @@ def known_tables(
             found.append(Known(domain, keys.attributes, counts))
     with document.locating("known"):
         return known_counts(domain, found)
+
+
+def read_expected(path: Path, table: TableQuery) -> Array:
+    """A public count of each row of a table, in its order, from a CSV file or from an earlier publication of the table.
+
+    The file has the columns of the table, and "estimate" or one more. A published estimate that is below its own margin
+    counts as that margin, because it says no more; any other count is above 0.
+    """
+    path = path / "tables" / f"{table.name}.csv" if path.is_dir() else path
+    header, rows = public_rows(path)
+    others = [name for name in header if name not in table.columns]
+    count = "estimate" if "estimate" in others else others[0] if len(others) == 1 else None
+    if count is None or set(table.columns) - set(header):
+        raise line_error(
+            path, 1, f"The columns are {', '.join(header)[:80]}. They must be {', '.join([*table.columns, 'count'])}."
+        )
+    found: dict[tuple[str, ...], float] = {}
+    for line, fields in rows:
+        words = dict(zip(header, fields, strict=True))
+        number = _number(path, line, words[count])
+        if "upper" in words and count == "estimate":
+            number = max(number, _number(path, line, words["upper"]) - number)
+        if not number > 0:
+            raise line_error(path, line, f"{shown(words[count])} is not a count above 0. Expect at least a few rows.")
+        found[tuple(words[name] for name in table.columns)] = number
+    keys = [tuple("" if label is None else escape_formula(str(label)) for label in row) for row in table.labels()]
+    if missing := [key for key in keys if key not in found]:
+        raise line_error(
+            path, 1, f"{len(missing):,} rows of the table have no count, such as {', '.join(missing[0])[:80]}."
+        )
+    return np.array([found[key] for key in keys])
+
+
+def _number(path: Path, line: int, word: str) -> float:
+    try:
+        number = float(word)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise line_error(path, line, f"{shown(word)} is not a number. Give the count of every row.")
+    return number
 
 
 def _read(path: Path, columns: dict[str, Values]) -> Array:

@@ -18,8 +18,9 @@ from hdmm.describe.domain import Declaration, Domain
 from hdmm.describe.numeric import Bins, Integers
 from hdmm.describe.values import Labels, Values
 from hdmm.privacy.guarantee import Privacy, PureDP, Unit
+from hdmm.publication.letterhead import Letterhead, read_logo
 from hdmm.publication.spec.document import MOST_SPEC_BYTES, Document, used_in, without_variables
-from hdmm.publication.spec.keys import DataPart, LedgerKeys, PrivacyKeys, SpecFile, ValuesKeys, read_path
+from hdmm.publication.spec.keys import DataPart, LedgerKeys, PrivacyKeys, ReportKeys, SpecFile, ValuesKeys, read_path
 from hdmm.publication.spec.model import LedgerPart, Spec
 from hdmm.publication.spec.public_csv import known_tables, read_lookup
 from hdmm.publication.spec.tables import table_queries
@@ -81,7 +82,7 @@ def read_spec(data: bytes, path: Path, variables: Mapping[str, str] | None = Non
     _check_data(document, file.data)
     privacy = _privacy(document, file.privacy)
     declared = _domain(document, file, base)
-    domain, tables = table_queries(document, file, declared)
+    domain, tables = table_queries(document, file, base, declared)
     if file.plan.objective is not None and any(table.margin is not None for table in tables):
         raise document.error(
             ("plan", "objective"),
@@ -101,10 +102,18 @@ def read_spec(data: bytes, path: Path, variables: Mapping[str, str] | None = Non
         output=replace(file.output, folder=base / file.output.folder),
         plan=replace(file.plan, folder=base / plan),
         impossible=tuple(file.impossible),
+        letterhead=_letterhead(document, file.report, base),
         known=known_tables(document, file.known, base, declared, domain),
         variables=tuple((variables or {}).items()),
         **_secrets(document, file.data.source),
     )
+
+
+def _letterhead(document: Document, keys: ReportKeys, base: Path) -> Letterhead:
+    """What [report] says, with the logo read, so that a file that is missing is refused before any debit."""
+    with document.locating("report", "logo"):
+        logo = None if keys.logo is None else read_logo(base / keys.logo)
+    return Letterhead(keys.organisation, keys.contact, keys.period, keys.region, keys.use, logo)
 
 
 def _secrets(document: Document, source: str | None) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import count
+from pathlib import Path
 from typing import cast, final
 
 import numpy as np
@@ -17,10 +18,10 @@ from hdmm.describe.attribute import Attribute, naming
 from hdmm.describe.column import columns
 from hdmm.describe.domain import Domain
 from hdmm.describe.predicates import check_weight
-from hdmm.describe.table_query import TableQuery, stated_margin
+from hdmm.describe.table_query import TableQuery
 from hdmm.publication.spec.document import Document
 from hdmm.publication.spec.keys import SpecFile, TableKeys
-from hdmm.publication.spec.model import NO_MARGIN
+from hdmm.publication.spec.public_csv import read_expected
 from hdmm.sql.conditions import ParsedCondition, SqlDomain, impossible_conditions
 from hdmm.sql.marginals import marginal_tables, subsets
 from hdmm.sql.selection import source_table
@@ -33,11 +34,13 @@ MOST_ROWS = 2**25  # of all tables together, because they are written out twice
 _QUARTILES = (0.25, 0.5, 0.75)
 
 
-def table_queries(document: Document, file: SpecFile, declared: Domain) -> tuple[Domain, tuple[TableQuery, ...]]:
+def table_queries(
+    document: Document, file: SpecFile, base: Path, declared: Domain
+) -> tuple[Domain, tuple[TableQuery, ...]]:
     """The tables, and the domain they are over: with attributes merged if SQL joins them by OR."""
     over, impossible = _over(document, file, declared)
     names = _names(document, file.table)
-    parts = [_TablePart.of(document, i, over, keys) for i, keys in enumerate(file.table)]
+    parts = [_TablePart.of(document, base, i, over, keys) for i, keys in enumerate(file.table)]
     _check_source(parts)
     bound = [part.bound(over) for part in parts]
     domain = _merged(parts, bound, over, impossible)
@@ -101,15 +104,16 @@ class _TablePart:
     """
 
     document: Document
+    base: Path  # of paths in the file
     place: tuple[str, int]
     keys: TableKeys
     sets: Sequence[tuple[str, ...]]
     statements: tuple[ParsedStatement, ...]
 
     @classmethod
-    def of(cls, document: Document, i: int, over: SqlDomain, keys: TableKeys) -> _TablePart:
+    def of(cls, document: Document, base: Path, i: int, over: SqlDomain, keys: TableKeys) -> _TablePart:
         """The i-th [[table]], checked against the declared domain."""
-        part = cls(document, ("table", i), keys, (), ())
+        part = cls(document, base, ("table", i), keys, (), ())
         part = replace(part, sets=part._sets(over.domain))
         texts: list[str] = []
         if keys.sql is not None:
@@ -141,34 +145,54 @@ class _TablePart:
     def titled(self, tables: Sequence[TableQuery], headings: Mapping[str, str]) -> list[TableQuery]:
         """The tables with what the keys say of them."""
         keys = self.keys
-        if keys.margin is not None and not all(each.linear for each in tables):
-            raise self._error("margin", NO_MARGIN)
-        with self._locating("margin"):
-            margin = None if keys.margin is None else stated_margin(keys.margin, keys.expected)
-        title = keys.title or keys.name
-        title = title if keys.percent is None else f"{title}, in percent of the {keys.percent}"
+        suffix = "" if keys.percent is None else f", in percent of the {keys.percent}"
+        title = (keys.title or keys.name) + suffix
+        titles = self._titles(len(tables))
         headings = {**headings, **keys.columns}
         found: list[TableQuery] = []
-        for table, by in zip(tables, self.sets if len(tables) > 1 else [()], strict=True):
+        sets = self.sets if len(tables) > 1 else [()]
+        for table, by, own in zip(tables, sets, titles, strict=True):
             name, whole, columns = keys.name, title, tuple(column.titled(headings) for column in table.label_columns)
             if len(tables) > 1:
                 shown = columns if table.text is None else columns[: len(by)]
                 name = part_name(keys.name, [column.name for column in shown])
                 whole = f"{title}: {' × '.join(column.head for column in shown) or 'total'}"
-            found.append(
-                replace(
-                    table,
-                    name=name,
-                    label_columns=columns,
-                    group=keys.name,
-                    title=whole,
-                    weight=self._weight(table),
-                    margin=margin,
-                    expected=keys.expected,
-                    note=keys.note,
-                )
+            whole = whole if own is None else own + suffix
+            made = replace(
+                table,
+                name=name,
+                label_columns=columns,
+                group=keys.name,
+                title=whole,
+                weight=self._weight(table),
+                note=keys.note,
             )
+            with self._locating("expected"):
+                made = self._expecting(made)
+            with self._locating("margin"):
+                found.append(made.aimed(keys.margin))
         return found
+
+    def _expecting(self, table: TableQuery) -> TableQuery:
+        """A table with what is expected of it: one typical count, or one of each row."""
+        given = self.keys.expected
+        if not isinstance(given, str):
+            return replace(table, expected=given)
+        rows = read_expected(self.base / given, table)
+        return replace(table, expected=float(np.median(rows)), expected_rows=rows)
+
+    def _titles(self, tables: int) -> Sequence[str | None]:
+        """The titles of each set of marginals, if there are some."""
+        titles = self.keys.titles
+        if titles is None:
+            return [None] * tables
+        sets = self.keys.marginals
+        if not isinstance(sets, list) or not all(isinstance(each, list) for each in sets) or len(titles) != tables:
+            raise self._error(
+                "titles",
+                f"There are {len(titles)} titles, and {tables} tables. List sets in marginals, and a title of each.",
+            )
+        return titles
 
     def _weight(self, table: TableQuery) -> float:
         if not self.written:

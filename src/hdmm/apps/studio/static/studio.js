@@ -5,7 +5,7 @@ const $ = (id) => document.getElementById(id);
 const RUNNING = 500; // milliseconds between looks while a run goes on
 const IDLE = 2500;
 const NO_MARGIN =
-  "Margins of means, percentages and quantiles depend on the data, so that none can be asked for.";
+  "Margins of means, percentages and quantiles depend on the data. To ask for one, say what count is expected.";
 const ASSUMED = "Those shown are at counts as the table expects them, with all values equally common.";
 const NOISE_ONLY =
   "Of some values only the bin is known: margins of their sums and means are of the noise alone. A release also has " +
@@ -18,6 +18,8 @@ let step = null; // the budget that the slider is on, as the server described it
 let wanted = new Map(); // margins that are not saved yet, by table; null takes one away
 let rows = new Map(); // the parts of each table that move with the sliders
 let editing = null; // the name of the table in the dialog; null for a new one
+const PERCENT = ["row", "column", "total"];
+const COUNTED = ["sql", "marginals", "ranges", "sum", "mean", "quantiles", "percent"];
 let sets = []; // the combinations of attributes in the dialog
 let offered = null;
 let lost = false; // whether the server did not answer
@@ -253,13 +255,20 @@ function drawAttributes() {
       return make(
         "li",
         {},
-        make("h3", {}, each.name),
+        make("div", { class: "heading" }, make("h3", {}, each.name), changeColumn(each.name)),
         make("p", {}, each.counted ? `${plural(each.size, "value", "values")}, ${each.kind}` : each.kind),
         make("p", { class: "values" }, values),
         each.levels.length ? make("p", {}, `Levels: ${each.levels.join(", ")}`) : null,
       );
     }),
   );
+}
+
+function changeColumn(name) {
+  const there = state.declared.find((each) => each.name === name);
+  return there
+    ? button("Change", () => openColumn(there), { class: "plain small", "aria-label": `Change ${name}` })
+    : null;
 }
 
 function drawTables() {
@@ -326,6 +335,13 @@ function waiting() {
 function definition(table) {
   const { marginals, ranges, kind, other } = table;
   if (kind === "other") return `by ${other.join(", ")}`;
+  if (kind === "measures") {
+    const of = ["sum", "mean", "quantiles"].filter((key) => table[key] !== null);
+    const what = of.map((key) => `${key} of ${[table[key]].flat().map(naming).join(", ")}`);
+    if (table.percent !== null) what.push(`percentages of the ${table.percent}`);
+    const by = Array.isArray(marginals) ? ` by ${marginals.map((set) => [set].flat().join(" × ")).join("; ")}` : "";
+    return `${what.join(", ")}${by}`;
+  }
   if (kind === "sql") return table.columns?.length ? `SQL: ${table.columns.join(" × ")}` : "SQL";
   if (kind === "ranges") {
     const by = Array.isArray(marginals) ? marginals.flat().filter((name) => !ranges.includes(name)) : [];
@@ -336,6 +352,8 @@ function definition(table) {
   const named = marginals.map((set) => set.join(" × ") || "total");
   return `by ${named.slice(0, 3).join("; ")}${named.length > 3 ? "; …" : ""}`;
 }
+
+const naming = (each) => (typeof each === "string" ? each : Object.keys(each).join(", "));
 
 function drawMargins(row) {
   const stat = (name) => {
@@ -348,11 +366,13 @@ function drawMargins(row) {
   row.worst = worstValue;
   row.bars = [];
   const bars = make("ul", { class: "bars" });
-  const most = Math.max(row.facts.typical, row.facts.noise_on_each_count ?? 0, row.facts.noise_on_every_cell ?? 0);
+  const others = ["noise_on_each_count", "noise_on_every_cell", "each_table_alone"].map((key) => row.facts[key] ?? 0);
+  const most = Math.max(row.facts.typical, ...others);
   for (const [name, key, kind] of [
     ["This plan", "typical", "ours"],
     ["Noise on each count", "noise_on_each_count", "counts"],
     ["Noise on every cell", "noise_on_every_cell", "cells"],
+    ["Each table by itself", "each_table_alone", "counts"],
   ]) {
     const value = row.facts[key];
     const fill = make("i", {});
@@ -558,7 +578,7 @@ function planText(run) {
       const least = number(Math.ceil(1000 * (1 - (1 + outlook.gap) ** -0.5)) / 10);
       const gap = outlook.gap === null ? "" : ` No plan with this noise has margins more than ${least} % smaller.`;
       const refused = outlook.refused ? ` A release with it would be refused. ${outlook.refused}` : "";
-      return `${failed}${kept}There is a plan for these tables.${gained()}${gap}${refused}`;
+      return `${failed}${kept}There is a plan for these tables.${gained()}${outlook.remark ? ` ${outlook.remark}` : ""}${gap}${refused}`;
     }
     case "other-goal":
       return (
@@ -696,12 +716,15 @@ function openTable(table) {
   $("table-name").value = table?.name ?? "";
   $("table-title").value = table?.title ?? "";
   $("table-weight").value = table?.weight ?? "";
+  $("table-expected").value = table?.expected ?? "";
   $("table-sql").value = table?.sql?.trim() ?? "";
   const { marginals = null, ranges = null } = table ?? {};
   const listed = Array.isArray(marginals) && marginals.every(Array.isArray);
   const single = ranges === null || marginals === null || (listed && marginals.length === 1);
   const plain = !table || (table.kind !== "other" && single);
-  const counted = plain && (marginals === null || listed || [1, 2, 3].includes(marginals));
+  const measure = measureOf(table);
+  const formed = table?.kind !== "measures" || measure !== null;
+  const counted = plain && formed && (marginals === null || listed || [1, 2, 3].includes(marginals));
   const kind = !counted ? "other" : (table?.kind ?? "marginals");
   $("kinds").hidden = !counted;
   $("other-keys").textContent =
@@ -714,6 +737,10 @@ function openTable(table) {
   const names = attributes.filter((each) => each.counted).flatMap((each) => [each.name, ...each.levels]);
   ticks("marginals-attributes", names, one);
   ticks("ranges-attributes", attributes.filter((each) => each.ordered).map((each) => each.name), ranges ?? []);
+  const numbers = attributes.filter((each) => each.number).map((each) => each.name);
+  $("measure-how").value = measure?.how ?? "mean";
+  ticks("measure-of", numbers, measure?.of ?? []);
+  ticks("measure-by", names, measure ? one : []);
   ticks("ranges-by", names, one.filter((name) => !ranges?.includes(name)));
   drawSets();
   drawKind(kind);
@@ -723,6 +750,18 @@ function openTable(table) {
   $("table-name").focus();
   mark(null);
   if (table) tryTable();
+}
+
+// What a table of measures publishes, if this form can say it: one measure, in groups of one set of attributes.
+function measureOf(table) {
+  if (table?.kind !== "measures") return null;
+  const { sum, mean, quantiles, percent, marginals } = table;
+  const found = [["sum", sum], ["mean", mean], ["quantiles", quantiles]].filter(([, of]) => of !== null);
+  if (found.length + (percent !== null) !== 1 || (Array.isArray(marginals) && marginals.length > 1)) return null;
+  if (percent !== null) return { how: percent, of: [] };
+  const [[how, of]] = found;
+  if (typeof of === "string") return { how, of: [of] };
+  return Array.isArray(of) ? { how, of } : null;
 }
 
 function ticks(id, names, chosen) {
@@ -741,6 +780,7 @@ const chosenKind = () => ($("kinds").hidden ? "other" : document.querySelector("
 function drawKind(kind) {
   for (const part of document.querySelectorAll("[data-kind]")) part.hidden = part.dataset.kind !== kind;
   $("sets-part").hidden = $("marginals-how").value !== "set";
+  $("measure-of-part").hidden = PERCENT.includes($("measure-how").value);
 }
 
 function drawSets() {
@@ -769,7 +809,9 @@ function tableForm() {
   const there = state.tables.find((table) => table.name === editing);
   const form = { name: $("table-name").value.trim(), title: $("table-title").value.trim() || null };
   form.weight = weight === "" ? null : Number(weight);
-  if (there?.margin != null) form.margin = there.margin;
+  const expected = $("table-expected").value.trim();
+  if (expected) form.expected = Number.isNaN(Number(expected)) ? expected : Number(expected);
+  if (there?.margin_text != null) form.margin = there.margin_text;
   switch (chosenKind()) {
     case "marginals": {
       const how = $("marginals-how").value;
@@ -783,11 +825,20 @@ function tableForm() {
       if (by.length) form.marginals = [[...form.ranges, ...by]];
       break;
     }
+    case "measures": {
+      const how = $("measure-how").value;
+      const by = ticked("measure-by");
+      if (by.length) form.marginals = [by];
+      if (PERCENT.includes(how)) form.percent = how;
+      else form[how] = ticked("measure-of");
+      break;
+    }
     case "sql":
       form.sql = $("table-sql").value;
+      if (there?.kind === "sql") form.percent = there.percent;
       break;
     default:
-      Object.assign(form, { sql: there.sql, marginals: there.marginals, ranges: there.ranges });
+      for (const key of COUNTED) form[key] = there[key];
   }
   return form;
 }
@@ -805,6 +856,8 @@ function missing(table) {
   if (table.sql !== undefined && table.sql !== null && !table.sql.trim()) return "Write a SELECT.";
   const [first, ...others] = Array.isArray(table.marginals) ? table.marginals : [null];
   if (first?.length === 0 && !others.length) return "Tick at least one attribute.";
+  if (table.percent && !table.sql && !table.marginals) return "Tick the attributes that percentages are by.";
+  if ([table.sum, table.mean, table.quantiles].some((of) => of?.length === 0)) return "Tick what is added up.";
   if (table.ranges?.length === 0) return "Tick at least one attribute whose ranges are counted.";
   return null;
 }
@@ -904,6 +957,54 @@ async function reloadUnderTable() {
   }
   $("table-reload").hidden = true;
   await tryTable();
+}
+
+// --- The dialog of an attribute or amount ---------------------------------------------------------------------------
+
+const HINTS = {
+  domain:
+    'Its values, from public knowledge: ["M", "F"], or { first = 0, last = 114, groups = { decade = 10 } } with a level ' +
+    "of tens, or { bins = [0, 10, 50] }, or { labels = [\"a\", \"b\"], levels = { area = [\"A\", \"A\"] } }.",
+  amounts: "The least and the largest value that may count: { low = 0, high = 10_000 }.",
+};
+let column = null; // the one that is changed; null to add one
+
+function openColumn(there) {
+  column = there;
+  $("column-heading").textContent = there ? `Change ${there.name}` : "Add an attribute or amount";
+  $("column-name").value = there?.name ?? "";
+  $("column-declaration").value = there?.declaration ?? "";
+  for (const radio of document.querySelectorAll("[name=part]")) radio.checked = radio.value === (there?.part ?? "domain");
+  $("parts").hidden = there !== null;
+  $("column-remove").hidden = there === null;
+  drawPart();
+  put("column-said", null);
+  $("column-dialog").showModal();
+  $("column-name").focus();
+}
+
+const chosenPart = () => document.querySelector("[name=part]:checked").value;
+
+function drawPart() {
+  $("column-hint").textContent = HINTS[chosenPart()];
+}
+
+function columnEdit(remove) {
+  const called = $("column-name").value.trim();
+  const name = column?.name ?? null;
+  const declaration = remove ? null : $("column-declaration").value;
+  return { type: "column", part: chosenPart(), name, called: remove ? name : called, declaration };
+}
+
+async function saveColumn(remove) {
+  const edit = columnEdit(remove);
+  if (!edit.called) {
+    put("column-said", "Give it a name: that of the column in the data.");
+    return;
+  }
+  const said = await ask("edit", edit);
+  $("column-dialog").close();
+  await saved(said, remove ? "Removed." : "Saved.");
 }
 
 // --- Removing and releasing -----------------------------------------------------------------------------------------
@@ -1016,6 +1117,16 @@ function wire() {
   $("plan-start").onclick = () => attempt(startPlan);
   $("plan-stop").onclick = () => attempt(async () => Object.assign(state, await ask("cancel", {})));
   $("add").onclick = () => openTable(null);
+  $("add-column").onclick = () => openColumn(null);
+  $("column-remove").onclick = () => attempt(() => saveColumn(true), "column-said");
+  $("column-form").oninput = () => {
+    drawPart();
+    put("column-said", null);
+  };
+  $("column-form").onsubmit = (event) => {
+    event.preventDefault();
+    attempt(() => saveColumn(false), "column-said");
+  };
   $("remove-yes").onclick = () => attempt(remove, "remove-error");
   $("release-open").onclick = () => attempt(openRelease);
   $("rows").onclick = () => attempt(makeRows);
@@ -1030,7 +1141,7 @@ function wire() {
   };
   for (const each of document.querySelectorAll("[data-close]")) each.onclick = () => each.closest("dialog").close();
   $("table-form").oninput = (event) => {
-    if (event.target.name === "kind" || event.target.id === "marginals-how") drawKind(chosenKind());
+    if (event.target.name === "kind" || ["marginals-how", "measure-how"].includes(event.target.id)) drawKind(chosenKind());
     soon();
   };
   $("table-form").onsubmit = (event) => {
