@@ -7,7 +7,7 @@ x̂ = Σ_b (⊗ Z_b)X_b⁻¹Aᵀy over the classes of the form (strategy/class_f
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, singledispatch
 from typing import Any, final
@@ -73,20 +73,22 @@ def _(form: ClassForm, answers: Sequence[Array], units: Sequence[float]) -> Esti
     held = _held(form, measured)
     relative = form.lam.coefficients / form.lam.coefficients.max()  # a single block then has weight 1
     parts: dict[Attributes, Array] = {}
-    known: dict[Hashable, _Pieces] = {}  # a hundred attributes have 160,000 blocks of few kinds
     for j, (y, unit) in enumerate(zip(answers, units, strict=True)):
         active = np.flatnonzero(measured[j]).tolist()
-        kinds = tuple([(axes[i], c, i in held) for i, c in zip(active, choices[j, active].tolist(), strict=True)])
-        pieces = known[kinds] if kinds in known else known.setdefault(kinds, _Pieces.of(kinds))
-        X = kron_slabs(pieces.analyses, y, np.float64).reshape([R.shape[0] for R in pieces.analyses])
+        analyses = [axes[i].analyses[choices[j, i]] for i in active]
+        X = kron_slabs(analyses, y, np.float64).reshape([R.shape[0] for R in analyses])
         X *= relative[j] * unit
-        for unseen in pieces.unseen:
-            X[unseen] = 0.0
-        for places, index in pieces.spaces:
-            b = tuple([active[k] for k in places])
-            over = sorted((*b, *held)) if held else b
-            place = tuple([slice(None) if measured[j, i] else 0 for i in over]) if held else (slice(None),) * len(b)
-            _add(parts, b, place, X[index], [axes[i].coordinates - (i in b) for i in over] if held else [])
+        deltas = {i: axes[i].delta[:, choices[j, i]] for i in active}
+        for k, (i, delta) in enumerate(deltas.items()):
+            if not delta.all():  # of what it does not measure, a block has rounding only, which must not be weighed
+                X[*[slice(None)] * k, np.repeat(delta == 0, axes[i].sizes)] = 0.0
+        split = {i: delta for i, delta in deltas.items() if i not in held and len(delta) > 1}
+        always = [i for i, delta in split.items() if delta[0] == 0]
+        for b in subsets([i for i in split if i not in always], always=always):
+            index = tuple(slice(None) if i in held else slice(1, None) if i in b else 0 for i in active)
+            over = sorted((*b, *held))
+            place = tuple(slice(None) if measured[j, i] else 0 for i in over)
+            _add(parts, b, place, X[index], [axes[i].coordinates - (i in b) for i in over])
     for b, part in parts.items():
         over = sorted((*b, *held))
         boxes = {i: np.arange(int(i in b), len(axes[i].delta)) for i in over if i not in form.free}
@@ -274,38 +276,6 @@ class _PartsApart(Mapping[Attributes, Array]):
 def _(parts: _PartsApart, sets: Sequence[Attributes]) -> Array:
     kept = [parts.kept[b] for b in sets if b in parts.kept]
     return np.stack(kept) if kept else parts.read(sets)
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class _Pieces:
-    """What is done with the answers to every block of one kind, with attributes by their places in it."""
-
-    analyses: list[Matrix]
-    unseen: list[tuple[Any, ...]]  # of what it does not measure, a block has rounding only, which must not be weighed
-    spaces: list[tuple[tuple[int, ...], tuple[Any, ...]]]  # attributes beyond their totals, and where these are in X
-
-    @classmethod
-    def of(cls, kinds: Sequence[tuple[Axis, int, bool]]) -> _Pieces:
-        """Of the axis and the factor of each attribute, and whether it is held in full."""
-        deltas = [axis.delta[:, c] for axis, c, _ in kinds]
-        unseen = [
-            (*[slice(None)] * k, np.repeat(delta == 0, axis.sizes))
-            for k, ((axis, _, _), delta) in enumerate(zip(kinds, deltas, strict=True))
-            if not delta.all()
-        ]
-        split = [k for k, (_, _, held) in enumerate(kinds) if not held and len(deltas[k]) > 1]
-        always = [k for k in split if deltas[k][0] == 0]
-        spaces = [
-            (
-                b,
-                tuple(
-                    [slice(None) if held else slice(1, None) if k in b else 0 for k, (_, _, held) in enumerate(kinds)]
-                ),
-            )
-            for b in subsets([k for k in split if k not in always], always=always)
-        ]
-        return cls([axis.analyses[c] for axis, c, _ in kinds], unseen, spaces)
 
 
 def _add(
