@@ -184,7 +184,9 @@ def test_readers_of_a_publication_are_told_the_epsilon(tmp_path: Path, capsys: p
     text = SPEC.replace('epsilon = "0.5"', 'rho = "0.5"').replace('{ epsilon = "4" }', '{ rho = "2" }')
     folder = publish(spec := load_spec(prepared(tmp_path, text)), planned(spec)).folder
     said = "zero-concentrated differential privacy; ε = 6.18 at δ = 10⁻⁹"
-    assert (folder / "report.html").read_text().count(said) == 2  # at the top, and under Method
+    assert (folder / "report.html").read_text().count(
+        said
+    ) == 3  # at the top, and twice under Method: in the paragraph to quote and among the facts
     assert said in json.loads((folder / "datapackage.json").read_text())["description"]
     assert run(["show", str(folder)]) == 0
     assert said in capsys.readouterr().out

@@ -27,7 +27,7 @@ def test_the_page_shows_what_the_specification_says(page: Page) -> None:
     assert [each["name"] for each in found["attributes"]] == ["sex", "age", "smokes", "income"]
     assert found["attributes"][1] | {"values": None} == {
         "name": "age", "size": 20, "kind": "whole numbers", "ends": "0 to 19", "ordered": True, "values": None,
-        "counted": True, "levels": [],
+        "counted": True, "number": True, "levels": [],
     }  # fmt: skip
     assert found["attributes"][2]["values"] == ["0", "1", "other"]
     assert [(each["name"], each["rows"], each["count"]) for each in found["tables"]] == [
