@@ -17,7 +17,6 @@ from hdmm.select.opt_m import opt_m
 from hdmm.select.opt_plus import opt_plus
 from hdmm.select.opt_r import measurable, opt_r
 from hdmm.select.opt_s import opt_s, suits_signs
-from hdmm.select.opt_t import opt_t, suits_tables
 from hdmm.select.opt_x import mergeable, opt_merged, opt_x
 from hdmm.select.orbits import divisible, opt_orbits
 from hdmm.select.problem import Problem
@@ -68,13 +67,7 @@ def operators_for(problem: Problem) -> list[Operator]:
     if problem.whole and divisible(problem):
         return [*residual, Operator("OPT_0", opt_orbits, 1)]
     several = len({product.factors for product in products}) > 1
-    apart = [Operator("OPT_T", opt_t, 1)] if suits_tables(problem) else []
-    apart = [Operator("OPT_T", opt_t, 1)] if suits_tables(problem) else []
-    chosen = [
-        *residual,
-        *apart,
-        Operator("OPT_M", for_worst_case(_marginals, "descend"), once, agree=0.0, patience=_PATIENT),
-    ]
+    chosen = [*residual, Operator("OPT_M", for_worst_case(_marginals, "descend"), once, agree=0.0, patience=_PATIENT)]
     # A step of the others goes through every attribute of every product: if these are many, plain marginals are
     # left to OPT_M, and other predicates to OPT_G.
     wide = problem.noise is Noise.GAUSSIAN and len(products) * len(active) > _MOST_GAUSSIAN
@@ -93,7 +86,7 @@ def operators_for(problem: Problem) -> list[Operator]:
         chosen.append(Operator("OPT_B", for_worst_case(opt_b, "weigh"), once, agree=_MARGINALS))
     if quick and set(mergeable(problem)) == active and _ranked(problem, math.prod(problem.terms.sizes)):
         chosen.append(Operator("OPT_0", for_worst_case(_raced(opt_merged), "repeat"), patience=_IMPATIENT))
-    return [*chosen, *apart, *signed]
+    return [*chosen, *signed]
 
 
 def operators_beside(problem: Problem) -> list[Operator]:
