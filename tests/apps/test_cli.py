@@ -659,8 +659,9 @@ def test_wrong_input_is_exit_code_1_and_wrong_usage_2(ready: Path, capsys: Captu
     (ready / "people.toml").write_text(SPEC.replace("marginals = 2", "marginal = 2"))
     assert run(["check", "people.toml"]) == 1
     assert capsys.readouterr().err == (
-        "error: people.toml, line 20, table[2].marginal: This key is unknown; keys: name, title, note, columns, "
-        "sql, marginals, ranges, sum, mean, quantiles, percent, weight, margin, expected. Did you mean 'marginals'?\n"
+        "error: people.toml, line 20, table[2].marginal: This key is unknown; keys: name, title, titles, "
+        "note, columns, sql, marginals, ranges, sum, mean, quantiles, percent, weight, margin, expected. "
+        "Did you mean 'marginals'?\n"
     )
     assert run(["chekc"]) == 2
     assert run(["check"]) == 2

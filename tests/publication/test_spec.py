@@ -21,9 +21,9 @@ from hdmm import (
     HdmmError,
     PureDP,
     SpecError,
+    StrategyError,
     Unit,
     Workload,
-    WorkloadError,
     from_table,
     load_spec,
 )
@@ -277,7 +277,7 @@ def test_the_schema_has_the_keys_of_the_parser() -> None:
 def _with(part: str, key: str) -> str:
     """The example with a key of a part set to a date, which no key takes."""
     content = tomllib.loads(SPEC)
-    within = content["table"][0] if part == "table" else content[part] if part else content
+    within = content["table"][0] if part == "table" else content.setdefault(part, {}) if part else content
     within[key] = datetime.date(2020, 1, 1)
     return "\n".join(f"{name} = {_toml(value)}" for name, value in content.items())
 
@@ -395,7 +395,7 @@ def test_margins_are_the_goal_of_a_specification(tmp_path: Path) -> None:
     relative = load_spec(write_spec(tmp_path, text.replace("margin = 80", 'margin = "2.5 %"')))
     assert relative.goal.targets == {"pairs": 12.5}
     assert spec.aiming({"pairs": "4%", "ages": 9}).goal.targets == {"pairs": 20, "ages": 9}
-    with pytest.raises(WorkloadError, match="A margin of 4% is a part of a count, and none is expected"):
+    with pytest.raises(StrategyError, match="A margin of 4% is a part of a count, and none is expected"):
         spec.aiming({"ages": "4%"})
     other = spec.aiming({"ages": 9})
     assert [table.margin for table in other.tables] == [None] * 7 + [9]

@@ -132,8 +132,8 @@ def short_basis(weights: Array) -> Array:
     """Integers r with r·weights = 0: a basis of them all, by Euclid's algorithm on the weights, of short rows.
 
     >>> short_basis(np.array([2, 1, 3]))
-    array([[ 1,  1, -1],
-           [-1,  2,  0]])
+    array([[ 1, -2,  0],
+           [-1, -1,  1]])
     """
     U, v = np.eye(len(weights), dtype=np.int64), weights.astype(np.int64)
     while np.count_nonzero(v) > 1:

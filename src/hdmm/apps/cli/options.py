@@ -64,7 +64,8 @@ class SpecOverrides:
     def load_account(self, path: Path) -> Spec:
         """The same for a command about the account alone: variables that decide nothing about it need no value."""
         with suppress(OSError):  # which loading explains
-            return replace(self, variables=account_variables(path.read_bytes(), self.variables)).load(path)
+            given = replace(self, variables=account_variables(path.read_bytes(), self.variables))
+            return given.load_without_data(path)
         return self.load(path)
 
     def load_without_data(self, path: Path) -> Spec:

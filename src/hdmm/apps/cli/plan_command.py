@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -133,7 +134,7 @@ def _show(spec: Spec, made: Planned, out: Output, rows: int | None, *, verbose: 
     chosen, found = made.plan, outlook(spec, made.plan)
     tables, least = found.tables, found.least
     _say_margins(spec, tables, out)
-    out.say(*filter(None, [found.remark]))
+    out.say(*([] if found.remark is None else textwrap.wrap(found.remark, 80)))
     out.say(*_ratio_lines(tables))
     budgets = _say_budgets(spec, tables, out)
     out.say(*_least_lines(spec, tables, least), style="" if least is None or least.reached else "yellow")
