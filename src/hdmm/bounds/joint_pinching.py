@@ -122,11 +122,10 @@ class AskedSets:
     def root(self, lams: Sequence[Array], kept: int) -> float:
         """The bound at Λ of each kind. O(Σ rows³)."""
         lams = [lam / lam.sum() for lam in lams]
+        every = {(p, tuple([self.kinds[i] for i in axes])): axes for sets in self.weights for p, axes in sets}
         halves = {
             (p, kinds): half(u[:, None] * self.gram(p, axes) * u)
-            for sets in self.weights
-            for p, axes in sets
-            for kinds in [tuple([self.kinds[i] for i in axes])]
+            for (p, kinds), axes in every.items()
             for u in [reduce(np.kron, [np.sqrt(lams[k]) for k in kinds])]
         }
         bases = [_basis(k, np.sqrt(lam), halves, lams, kept) for k, lam in enumerate(lams)]
