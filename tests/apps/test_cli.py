@@ -14,6 +14,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+import click
 import pyarrow.parquet as pq
 import pytest
 
@@ -716,6 +717,14 @@ def test_the_program_itself(ready: Path) -> None:
     assert "P12" in done.stdout
     assert not re.search(r"\x1b\[[0-9;]*(3|4|9|10)[0-7]", done.stdout)  # no colour
     assert hdmm("check", "none.toml").returncode == 1
+
+
+def test_a_command_that_another_one_invokes_has_no_variables(ready: Path, capsys: Captured) -> None:
+    """As demo does: then click skips what turns --set into a mapping."""
+    context = click.Context(app.app)
+    common = {"spec": ready / "people.toml", "as_json": False, "quiet": False}
+    context.invoke(app.budget, **common, ledger=None, larger=False, reason=None, yes=False)
+    assert "left of" in capsys.readouterr().out
 
 
 @pytest.mark.slow

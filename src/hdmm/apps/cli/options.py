@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import wraps
@@ -82,13 +82,14 @@ def specified(command: Command) -> Command:
     @wraps(command)
     def called(
         *args: Any,
-        variables: dict[str, str],
+        variables: Mapping[str, str] | tuple[()],
         source: str | None,
         output: Path | None,
         only: tuple[str, ...],
         **more: Any,
     ) -> Any:
-        return command(*args, given=SpecOverrides(variables, source, output, only), **more)
+        # A command that another one invokes, as demo does, gets () for no variables.
+        return command(*args, given=SpecOverrides(dict(variables), source, output, only), **more)
 
     added: Any = click.option(
         "--only", multiple=True, metavar="TABLE", help="This table of the specification alone. May be repeated."
