@@ -63,10 +63,10 @@ class SpecOverrides:
 
     def load_account(self, path: Path) -> Spec:
         """The same for a command about the account alone: variables that decide nothing about it need no value."""
+        given = self
         with suppress(OSError):  # which loading explains
             given = replace(self, variables=account_variables(path.read_bytes(), self.variables))
-            return given.load_without_data(path)
-        return self.load(path)
+        return given.load_without_data(path)
 
     def load_without_data(self, path: Path) -> Spec:
         """The same for a command that needs no data: a source that was given must still have the columns."""
