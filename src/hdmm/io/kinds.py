@@ -66,7 +66,7 @@ from hdmm.matrix import (
     Stack,
     TreeIdentity,
 )
-from hdmm.privacy.guarantee import Unit
+from hdmm.privacy.unit_of_privacy import Unit
 from hdmm.strategy.blocks import BlockTable
 from hdmm.strategy.strategy import Strategy
 

@@ -28,16 +28,10 @@ from hdmm.data import ChunkedCounts, Data
 from hdmm.describe.workload import Workload
 from hdmm.engines import Workers
 from hdmm.io import encode, load_record, save_record
+from hdmm.measure.measurement import Measurement, form_in_noise, verify_paid
 from hdmm.measure.provenance import RowsRecord, read_rows, rows_record
-from hdmm.measure.release import (
-    MeasuredFile,
-    Measurement,
-    Release,
-    form_in_noise,
-    measured_record,
-    read_paid,
-    verify_paid,
-)
+from hdmm.measure.release import Release
+from hdmm.measure.release_file import MeasuredFile, measured_record, read_paid
 from hdmm.privacy.guarantee import Noise
 from hdmm.privacy.ledger import Ledger, Receipt, seen_by
 from hdmm.privacy.rows_of import UNKNOWN, RowsOf

@@ -31,8 +31,9 @@ from hdmm.measure.accuracy import lattice_for, least_privacy, margins
 from hdmm.measure.chunked_release import ChunkedRelease
 from hdmm.measure.measure import measure
 from hdmm.measure.release import Release
-from hdmm.privacy.guarantee import ZCDP, ApproxDP, GaussianDP, Noise, Privacy, PureDP, Unit
+from hdmm.privacy.guarantee import ZCDP, ApproxDP, GaussianDP, Noise, Privacy, PureDP
 from hdmm.privacy.ledger import Ledger
+from hdmm.privacy.unit_of_privacy import Unit
 from hdmm.reconstruct.known import Known, KnownRecord, known_products, known_records, read_known
 from hdmm.select.goal import Goal, Objective, checked_targets
 from hdmm.select.search import Candidate

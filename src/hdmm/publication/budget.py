@@ -10,11 +10,12 @@ from typing import final
 from hdmm.base.exceptions import BudgetError, LedgerError
 from hdmm.base.numbers import up
 from hdmm.privacy.audit import Audit, Entry, audit_of
-from hdmm.privacy.guarantee import Privacy, Unit
+from hdmm.privacy.guarantee import Privacy
 from hdmm.privacy.hidden import shown_unit, steps, steps_between
 from hdmm.privacy.ledger import Ledger, open_account
 from hdmm.privacy.names import shown_name
 from hdmm.privacy.spending import Parameter, Spending
+from hdmm.privacy.unit_of_privacy import Unit
 from hdmm.privacy.units import SYMBOLS, UNITS, account, charge, parted, shown
 from hdmm.publication.protection import DELTA
 from hdmm.publication.spec import Spec

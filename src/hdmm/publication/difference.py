@@ -23,7 +23,7 @@ from hdmm.base.numbers import spelled
 from hdmm.base.tolerances import SAME_COUNT
 from hdmm.matrix import Array
 from hdmm.measure.combine import share_measurements
-from hdmm.measure.release import charged
+from hdmm.measure.measurement import charged
 from hdmm.privacy.guarantee import Noise, Privacy
 from hdmm.publication.answered import measured_at
 from hdmm.publication.published import Published, shown_table

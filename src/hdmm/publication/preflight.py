@@ -18,12 +18,13 @@ from typing import final
 from hdmm.base.exceptions import FileError, HdmmError, LedgerError
 from hdmm.data import Data
 from hdmm.data.engines.address import is_address
-from hdmm.data.records import TableLike
+from hdmm.data.table_like import TableLike
 from hdmm.engines import Workers
 from hdmm.io.folder import restore
 from hdmm.measure.chunked_release import AnyRelease, load_chunked
+from hdmm.measure.measurement import verify_paid
 from hdmm.measure.plan import Plan, load_plan
-from hdmm.measure.release import Release, load_release, verify_paid
+from hdmm.measure.release import Release, load_release
 from hdmm.privacy.audit import check_writable
 from hdmm.publication.budget import Budget, budget_of, check_payable
 from hdmm.publication.metadata import PUBLICATION_FORMAT, read_metadata

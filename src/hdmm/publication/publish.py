@@ -21,7 +21,7 @@ from hdmm.base.durable import sync_folder
 from hdmm.base.exceptions import FileError, HdmmError, Interrupted, StrategyError
 from hdmm.base.numbers import many
 from hdmm.base.signals import finishing
-from hdmm.data.records import TableLike
+from hdmm.data.table_like import TableLike
 from hdmm.describe.workload import Workload
 from hdmm.engines import Device, Workers
 from hdmm.io.folder import replace_file, restore, write_file

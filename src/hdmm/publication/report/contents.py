@@ -16,8 +16,9 @@ from hdmm.base.numbers import many
 from hdmm.describe.amount import Amount
 from hdmm.describe.column import Column, columns
 from hdmm.describe.domain import Domain
-from hdmm.privacy.guarantee import Privacy, Unit
+from hdmm.privacy.guarantee import Privacy
 from hdmm.privacy.ledger import Receipt
+from hdmm.privacy.unit_of_privacy import Unit
 from hdmm.publication.letterhead import NOBODY, Letterhead
 from hdmm.publication.protection import Protection, in_full
 from hdmm.strategy.informed import known_by

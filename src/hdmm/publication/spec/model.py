@@ -20,7 +20,8 @@ from hdmm.describe.advice import advice, small_margins
 from hdmm.describe.domain import Domain
 from hdmm.describe.table_query import TableQuery
 from hdmm.describe.workload import Workload
-from hdmm.privacy.guarantee import Privacy, Unit
+from hdmm.privacy.guarantee import Privacy
+from hdmm.privacy.unit_of_privacy import Unit
 from hdmm.publication.first_order import aims
 from hdmm.publication.letterhead import NOBODY, Letterhead
 from hdmm.publication.spec.keys import DataPart, OutputPart, PlanPart

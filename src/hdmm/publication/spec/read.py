@@ -17,7 +17,8 @@ from hdmm.describe.amount import Amount
 from hdmm.describe.domain import Declaration, Domain
 from hdmm.describe.numeric import Bins, Integers
 from hdmm.describe.values import Labels, Values
-from hdmm.privacy.guarantee import Privacy, PureDP, Unit
+from hdmm.privacy.guarantee import Privacy, PureDP
+from hdmm.privacy.unit_of_privacy import Unit
 from hdmm.publication.letterhead import Letterhead, read_logo
 from hdmm.publication.spec.document import MOST_SPEC_BYTES, Document, used_in, without_variables
 from hdmm.publication.spec.keys import DataPart, LedgerKeys, PrivacyKeys, ReportKeys, SpecFile, ValuesKeys, read_path
