@@ -77,13 +77,18 @@ class ChunkedRelease(Measurement):
         return Answers.of(workload, self.estimate, self.form, self.privacy.noise, unbiased=self.estimate)
 
     @property
+    def receipts(self) -> tuple[Receipt | None, ...]:
+        """The debit that paid for it."""
+        return (self.receipt,)
+
+    @property
     def known(self) -> tuple[Known, ...]:
         """Nothing is known besides what was measured."""
         return ()
 
     def verify(self, ledger: Ledger) -> None:
         """Raise LedgerError unless this ledger holds the debit that paid for this very release (security L7)."""
-        verify_paid(self, self.receipt, seen_by(ledger).again(), ledger.dataset)
+        verify_paid(self, self.receipts, seen_by(ledger).again(), ledger.dataset)
 
     def save(self, path: str | os.PathLike[str] | None = None) -> Path:
         """Write what the chunks hold beside them, where `load_chunked` finds it, as `measure` has done already.

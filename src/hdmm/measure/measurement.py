@@ -20,7 +20,8 @@ from hdmm.describe.domain import Domain
 from hdmm.describe.workload import Workload
 from hdmm.io import Json, StrictRecord, encode
 from hdmm.matrix import Array
-from hdmm.privacy.audit import Audit
+from hdmm.privacy.audit import Audit, Entry
+from hdmm.privacy.chain import spent_by
 from hdmm.privacy.exact_number import Exact, exact_delta
 from hdmm.privacy.guarantee import ZCDP, Noise, Privacy, PureDP
 from hdmm.privacy.ledger import Receipt, debit_of
@@ -134,23 +135,48 @@ def _array_digest(array: Array) -> str:
     return sha256(layout + np.ascontiguousarray(array).tobytes()).hexdigest()
 
 
-def verify_paid(release: Measurement, receipt: Receipt | None, audit: Audit, dataset: str) -> None:
-    """Raise LedgerError unless the dataset's debit that paid for the release is in the audit."""
-    if receipt is None:
-        raise LedgerError(
-            "The release has no receipt: it was measured without a ledger, so no budget paid for it. Measure with "
-            "a ledger to publish."
-        )
-    debit = debit_of(receipt, audit, dataset)
+def verify_paid(release: Measurement, receipts: Sequence[Receipt | None], audit: Audit, dataset: str) -> None:
+    """Raise LedgerError unless the dataset's debits that paid for the release, or for its parts, are in the audit."""
+    debits = [debit_of(receipt, audit, dataset) for receipt in given_receipts(receipts)]
+    if len(debits) > 1:
+        _verify_parts(release, debits, audit)
+        return
+    (debit,) = debits
     if debit.pays_for is None and release.exact_gaussian:
         raise LedgerError(
-            f"Receipt {receipt.sequence} of the ledger {audit.store.path} is of an early version, whose Gaussian noise "
+            f"Receipt {debit.sequence} of the ledger {audit.store.path} is of an early version, whose Gaussian noise "
             "was discrete, but the release says that its noise was rounded. Take the release from an untouched copy."
         )
     if debit.pays_for is not None and debit.pays_for != release.digest:
         raise LedgerError(
-            f"Receipt {receipt.sequence} of the ledger {audit.store.path} paid for another release (one with "
+            f"Receipt {debit.sequence} of the ledger {audit.store.path} paid for another release (one with "
             "another strategy, noise, guarantee or unit), or for none. Publish the release that it belongs to."
+        )
+
+
+def given_receipts(receipts: Sequence[Receipt | None]) -> tuple[Receipt, ...]:
+    """The receipts of all parts of a release; LedgerError if one was measured without a ledger."""
+    given = tuple(receipt for receipt in receipts if receipt is not None)
+    if len(given) < len(receipts):
+        raise LedgerError(
+            "The release has no receipt: it was measured without a ledger, so no budget paid for it. Measure with "
+            "a ledger to publish."
+        )
+    return given
+
+
+def _verify_parts(release: Measurement, debits: Sequence[Entry], audit: Audit) -> None:
+    """Raise LedgerError unless the debits of its parts are for all that a combination spends, on the same unit.
+
+    Which measurement is whose is not told from a combination, so that no digest says more.
+    """
+    bought = sum((spent_by(audit.records[each - 1]) for each in {debit.sequence for debit in debits}), Spending())
+    spent = release.spending
+    enough = bought.pure >= spent.pure and bought.gaussian + bought.zcdp >= spent.gaussian + spent.zcdp
+    if not enough or any(debit.unit not in (None, release.unit) for debit in debits):
+        raise LedgerError(
+            f"The debits in the ledger {audit.store.path} that the combined release names are not for all that it has "
+            "measured. Combine the releases again, from untouched copies."
         )
 
 

@@ -49,6 +49,11 @@ class Release(Measurement, NotebookValue):
     known: tuple[Known, ...] = ()  # published without noise; the strategy has their attributes
 
     @property
+    def receipts(self) -> tuple[Receipt | None, ...]:
+        """The debits that paid for its parts."""
+        return tuple(part.receipt for part in self.parts)
+
+    @property
     def receipt(self) -> Receipt | None:
         """The debit that paid for it; None without a ledger, and of a combination, whose parts have their own."""
         return self.parts[0].receipt if len(self.parts) == 1 else None
@@ -182,9 +187,10 @@ class Release(Measurement, NotebookValue):
     def verify(self, ledger: Ledger) -> None:
         """Raise LedgerError unless this ledger holds the debit that paid for this very release (security L7).
 
-        A debit from before debits named releases binds only the receipt: dataset, amount and place in the chain.
+        A debit from before debits named releases binds only the receipt: dataset, amount and place in the chain. So do
+        those of the parts of a combination, and what they are for together must be at least what it spends.
         """
-        verify_paid(self, self.receipt, seen_by(ledger).again(), ledger.dataset)
+        verify_paid(self, self.receipts, seen_by(ledger).again(), ledger.dataset)
 
     def charged_again(self, ledger: Ledger, purpose: str) -> Release:
         """The same release with the receipt of a new debit, for a ledger restored from before the release was paid."""

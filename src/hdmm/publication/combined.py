@@ -15,23 +15,28 @@ from hdmm.measure.combine import combine
 from hdmm.measure.release import Release
 from hdmm.publication.forecast import forecasts
 from hdmm.publication.outlook import combined_for
-from hdmm.publication.preflight import check_replaceable
+from hdmm.publication.preflight import check_replaceable, require_paid
 from hdmm.publication.publish import write_files
 from hdmm.publication.published import Published
-from hdmm.publication.row_files import require_paid
 from hdmm.publication.spec import Spec
 
 
 def combine_publications(
-    found: Sequence[Published], target: Path, spec: Spec | None = None, *, same_rows: bool = False, force: bool = False
+    found: Sequence[Published],
+    target: Path,
+    ledger: tuple[Path, str],
+    spec: Spec | None = None,
+    *,
+    same_rows: bool = False,
+    force: bool = False,
 ) -> Release:
     """Write what several publications measured as one release; with a specification, also its tables and a report.
 
-    Reads no data, spends nothing. Every release must have been paid for.
+    Reads no data, spends nothing. The ledger, which is its path and what names it, must have paid for every release.
     """
     releases = [each.release for each in found]
-    for release in releases:
-        require_paid(release)
+    for each in found:
+        require_paid(each.release, each.folder, *ledger)
     if spec is None:
         both = combine(releases, same_rows=same_rows)
         with whole_folder(target, partial(_refuse_existing, target)) as folder:

@@ -37,7 +37,15 @@ from hdmm.publication.files import write_table
 from hdmm.publication.forecast import as_measured, forecasts
 from hdmm.publication.metadata import data_package, metadata
 from hdmm.publication.planning import answers
-from hdmm.publication.preflight import Preflight, check_output, check_replaceable, load_verified, preflight
+from hdmm.publication.preflight import (
+    Preflight,
+    check_output,
+    check_replaceable,
+    ledger_of,
+    load_verified,
+    preflight,
+    require_paid,
+)
 from hdmm.publication.published import open_published
 from hdmm.publication.registry import record_of
 from hdmm.publication.report import render, write_workbook
@@ -157,7 +165,7 @@ def rewrite_report(
 
     With `since`, it has the changes since an earlier publication. `xlsx` also writes it as an Excel workbook, and
     `registry` a record for the registry of deployments. Each file is written whole or not at all. The ledger must hold
-    the debit that paid for the release.
+    the debits that paid for both releases.
     """
     folder = spec.output.folder
     restore(folder)
@@ -165,8 +173,11 @@ def rewrite_report(
         raise FileError(f"{folder} does not exist: nothing was published from {spec.path} yet. Run hdmm release first.")
     release, plan, _ = load_verified(spec, folder)
     tables = answer_tables(spec, release, forecasts(spec, release.form))
-    changes = None if since is None else changes_since(open_published(since), open_published(folder))
-    report = replace(report_of(spec, release, plan.operator, tables), changes=changes)
+    report = report_of(spec, release, plan.operator, tables)
+    if since is not None:
+        earlier = open_published(since)
+        require_paid(earlier.release, since, *ledger_of(spec))
+        report = replace(report, changes=changes_since(earlier, open_published(folder)))
     texts = {"report": render(report), **({"registry": record_of(report, _units(release))} if registry else {})}
     found = {kind: _replaced(folder / _FILES[kind], partial(_write, text.encode())) for kind, text in texts.items()}
     if xlsx:
