@@ -116,6 +116,7 @@ WRONG = [
     ('["age <"]', "Something is missing"),
     ('["agee < 2"]', "Did you mean 'age'"),
     ('["age < 2 GROUP BY age"]', "Write one condition"),
+    ('["age < 2 ORDER BY age"]', "Write one condition"),
     ('["age < 2; SELECT COUNT(*) FROM t"]', "Write one condition"),
     ('["age >= 0"]', "leave no cell"),
     ('["age < 3", "age > 2"]', "leave no cell"),
