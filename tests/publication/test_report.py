@@ -67,7 +67,9 @@ def ages(n: int) -> list[tuple[str, ...]]:
 
 def report(*tables: Table, **changes: object) -> Report:
     strategy = Strategy.identity(Domain({"sex": ["M", "F"], "age": 3}))
-    made = Report("A report", "people", "2026-01-01", PureDP("0.5"), Unit(), RECEIPT, 0.95, tables, strategy, "OPT_M")
+    made = Report(
+        "A report", "people", "2026-01-01", PureDP("0.5"), Unit(), (RECEIPT,), 0.95, tables, strategy, "OPT_M"
+    )
     return replace(made, **changes)
 
 
@@ -129,7 +131,7 @@ def hostile() -> Report:
         created=EVIL,
         operator=EVIL,
         strategy=Strategy(domain, (Block(1.0, ((0, PIdentity(np.ones((1, 4)))), (1, Eye(2)))),)),
-        receipt=replace(RECEIPT, dataset=EVIL, hash=EVIL, timestamp=EVIL),
+        receipts=(replace(RECEIPT, dataset=EVIL, hash=EVIL, timestamp=EVIL),),
     )
 
 
@@ -467,7 +469,7 @@ def test_what_does_not_fit_is_refused() -> None:
 
 
 def test_no_tables_no_rows_no_ledger() -> None:
-    page = words(parsed(render(report(receipt=None))))
+    page = words(parsed(render(report(receipts=()))))
     assert "This release has no tables." in page
     assert "no ledger was debited" in page
     assert "This table has no rows." in words(parsed(render(report(table([], columns=("age",))))))

@@ -16,7 +16,7 @@ from typing import Final, cast
 from hdmm.base.numbers import figure, many
 from hdmm.io.strict_json import Json
 from hdmm.privacy.guarantee import ZCDP, ApproxDP, GaussianDP, PureDP
-from hdmm.publication.report.contents import Report, counted_rows, listed
+from hdmm.publication.report.contents import Report, listed
 from hdmm.publication.report.method import method_facts, quotable
 
 TO_FILL_IN: Final = "TO FILL IN"
@@ -37,9 +37,8 @@ def record_of(report: Report, units: int | None = None) -> str:
 
 def _record(report: Report, units: int | None) -> dict[str, Json]:
     about, facts = report.letterhead, dict(method_facts(report))
-    counted = " ".join(counted_rows(report.strategy.domain, most_rows=report.most_rows, where=report.where))
+    counted = " ".join(report.counted())
     variant, parameters = _variant(report)
-    receipts = report.receipts
     return {
         "url_slug": re.sub(r"[^a-z0-9]+", "-", report.title.lower()).strip("-") or TO_FILL_IN,
         "deployment": {
@@ -74,7 +73,7 @@ def _record(report: Report, units: int | None) -> dict[str, Json]:
                 "model_name_details": "The publisher adds noise before anything is published.",
                 "trust_assumptions": _TRUST,
                 "actors": "Those whose rows are counted; the publisher; readers of the tables.",
-                "release_type": "One release" if len(receipts) < 2 else "Many releases",
+                "release_type": "One release" if len(report.receipts) < 2 else "Many releases",
                 "release_type_details": "A ledger adds up what all releases from the data spend, and refuses what "
                 "exceeds its cap.",
                 "data_source_type": "Static",

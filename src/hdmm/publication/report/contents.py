@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, Literal, final
 
@@ -18,8 +18,8 @@ from hdmm.describe.column import Column, columns
 from hdmm.describe.domain import Domain
 from hdmm.privacy.guarantee import Privacy, Unit
 from hdmm.privacy.ledger import Receipt
-from hdmm.publication.letterhead import NOBODY, Letterhead
 from hdmm.publication.protection import Protection, in_full
+from hdmm.publication.spec.keys import ReportPart
 from hdmm.strategy.informed import known_by
 from hdmm.strategy.strategy import Strategy
 
@@ -54,7 +54,7 @@ class Report:
     created: str
     privacy: Privacy
     unit: Unit
-    receipt: Receipt | None
+    receipts: tuple[Receipt, ...]  # what paid for it: several for a combination of releases
     level: float
     tables: tuple[Table, ...]
     strategy: Strategy
@@ -64,8 +64,8 @@ class Report:
     impossible: tuple[str, ...] = ()
     where: str | None = None
     exact_gaussian: bool = False  # of `Measurement`
-    parts: tuple[Receipt, ...] = ()  # that paid for the releases of a combination, which has no receipt of its own
-    letterhead: Letterhead = NOBODY
+    letterhead: ReportPart = field(default_factory=ReportPart)
+    logo: str | None = None  # as a data URL, so that the page needs no other file
     digest: str | None = None  # SHA-256 of the specification
     changes: Changes | None = None
 
@@ -79,11 +79,6 @@ class Report:
                     'Answer without nonnegative=True, or give the report the kind "nonnegative" or "integers".'
                 )
             _check(table, self.level)
-
-    @property
-    def receipts(self) -> tuple[Receipt, ...]:
-        """What paid for the release."""
-        return self.parts if self.receipt is None else (self.receipt,)
 
     @property
     def guarantee(self) -> str:
@@ -114,6 +109,11 @@ class Report:
     def counts(self) -> int:
         """The rows of all tables."""
         return sum(map(len, self.tables))
+
+    def counted(self, headings: Mapping[str, str] | None = None) -> list[str]:
+        """Which rows the tables are about, in sentences, with the headings of columns that readers see."""
+        domain = self.strategy.domain
+        return counted_rows(domain, headings, most_rows=self.most_rows, impossible=self.impossible, where=self.where)
 
 
 def counted_rows(

@@ -33,7 +33,7 @@ from hdmm.measure.release import Release
 from hdmm.privacy.guarantee import ZCDP, ApproxDP, GaussianDP, PureDP
 from hdmm.privacy.spending import least_epsilon
 from hdmm.publication.protection import shown_guess, shown_up
-from hdmm.publication.report.contents import Report, counted_rows, listed
+from hdmm.publication.report.contents import Report, listed
 from hdmm.publication.report.labels import shortened
 from hdmm.publication.report.method import method_facts, quotable, spending
 from hdmm.publication.report.pictures import (
@@ -78,7 +78,7 @@ def render(report: Report) -> str:
     >>> from hdmm import Domain, Unit
     >>> from hdmm.strategy.strategy import Strategy
     >>> strategy = Strategy.identity(Domain({"sex": ["M", "F"]}))
-    >>> empty = Report("A & B", "people", "2026", PureDP(1), Unit(), None, 0.95, (), strategy, "Identity")
+    >>> empty = Report("A & B", "people", "2026", PureDP(1), Unit(), (), 0.95, (), strategy, "Identity")
     >>> '<h1 dir="auto">A &amp; B</h1>' in render(empty)
     True
     """
@@ -306,9 +306,7 @@ def _change(report: Report) -> str:
 def _counted(report: Report) -> list[str]:
     """Which rows the tables are about, with the headings that readers see."""
     headed = {name: head for table in report.tables for name, head in zip(table.attributes, table.heads, strict=True)}
-    return counted_rows(
-        report.strategy.domain, headed, most_rows=report.most_rows, impossible=report.impossible, where=report.where
-    )
+    return report.counted(headed)
 
 
 def _bars(
