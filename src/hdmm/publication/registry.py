@@ -7,15 +7,14 @@ What a release says is written; what only the office knows is marked.
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterator, Sequence
-from fractions import Fraction
 from typing import Final, cast
 
 from hdmm.base.numbers import figure, many
 from hdmm.io.strict_json import Json
 from hdmm.privacy.guarantee import ZCDP, ApproxDP, GaussianDP, PureDP
+from hdmm.publication.protection import float_up
 from hdmm.publication.report.contents import Report, listed
 from hdmm.publication.report.method import method_facts, quotable
 
@@ -111,16 +110,11 @@ def _variant(report: Report) -> tuple[str, dict[str, Json]]:
     """The name of the guarantee in the registry, and its parameters, rounded up."""
     match report.privacy:
         case PureDP(epsilon):
-            return "Pure DP", {"epsilon": _up(epsilon)}
+            return "Pure DP", {"epsilon": float_up(epsilon)}
         case ApproxDP(epsilon, delta):
-            return "Approximate DP", {"epsilon": _up(epsilon), "delta": _up(delta)}
+            return "Approximate DP", {"epsilon": float_up(epsilon), "delta": float_up(delta)}
         case ZCDP() | GaussianDP():
-            return "Zero-concentrated DP", {"rho": _up(report.privacy.rho)}
-
-
-def _up(exact: Fraction) -> float:
-    near = float(exact)
-    return near if Fraction(near) >= exact else math.nextafter(near, math.inf)
+            return "Zero-concentrated DP", {"rho": float_up(report.privacy.rho)}
 
 
 def _errors(report: Report) -> str:
