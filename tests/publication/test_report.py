@@ -26,6 +26,7 @@ from hdmm.baselines import identity, laplace
 from hdmm.describe.table_column import named_columns
 from hdmm.matrix import Dense, ExtendedDiagonal, Eye, PIdentity, to_dense
 from hdmm.privacy.guarantee import Noise
+from hdmm.publication.registry import record_of
 from hdmm.publication.report import Report, render
 from hdmm.publication.report.page import MOST_SHOWN_ROWS
 from hdmm.publication.report.pictures import MOST_BASES, MOST_BLOCKS, base_picture, measured
@@ -644,3 +645,10 @@ def test_totals_do_not_dwarf_what_they_are_of() -> None:
     marginals = figure(table([("M", "(all)"), ("(all)", "old")], [10, 12]))
     assert len(list(marginals.iter("circle"))) == 2  # where every row is a total of something, all are
     assert "(all)" not in words(marginals[1])
+
+
+def test_every_paper_says_which_rows_are_impossible() -> None:
+    about = report(table(ages(3)), impossible=("age = 0",), where="month = 1", most_rows=2)
+    for said in about.counted():
+        assert said in record_of(about)
+        assert said in words(parsed(render(about)))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import hdmm
 from hdmm import Domain, PureDP, SpecError, WorkloadError, load_spec
-from hdmm.describe.column import columns
+from hdmm.describe.attribute import columns
 from hdmm.matrix import to_dense
 from hdmm.sql import TableQuery, merged_domain, parse
 from tests.support.chance import fewest

@@ -15,8 +15,7 @@ from hdmm.base.numbers import figure, many
 from hdmm.io.strict_json import Json
 from hdmm.privacy.guarantee import ZCDP, ApproxDP, GaussianDP, PureDP
 from hdmm.publication.protection import float_up
-from hdmm.publication.report.contents import Report, listed
-from hdmm.publication.report.method import method_facts, quotable
+from hdmm.publication.report.contents import Report, listed, method_facts, quotable
 
 TO_FILL_IN: Final = "TO FILL IN"
 """What stands where the office must write."""

@@ -22,7 +22,7 @@ from sqlglot.expressions.core import Expr
 from hdmm.base.exceptions import SqlError, WorkloadError
 from hdmm.base.hints import did_you_mean
 from hdmm.describe.amount import SUM_IT
-from hdmm.describe.column import Column, columns
+from hdmm.describe.attribute import Column, columns
 from hdmm.describe.domain import Domain
 from hdmm.describe.numeric import Integers
 from hdmm.describe.values import Labels

@@ -11,7 +11,7 @@ from sqlglot import exp
 from sqlglot.expressions.core import Expr
 
 from hdmm.base.exceptions import DomainError, WorkloadError
-from hdmm.describe.column import Column
+from hdmm.describe.attribute import Column
 from hdmm.describe.entries import Label
 from hdmm.describe.numeric import Bins
 from hdmm.describe.values import Labels

@@ -10,7 +10,7 @@ from typing import final
 from sqlglot import exp
 from sqlglot.expressions.core import Expr
 
-from hdmm.describe.column import Column
+from hdmm.describe.attribute import Column
 from hdmm.describe.entries import Label
 from hdmm.describe.values import Values
 from hdmm.sql.conditions import Scope, constant, is_constant

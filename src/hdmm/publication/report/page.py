@@ -23,19 +23,17 @@ from hdmm.answers.picture import ranged
 from hdmm.answers.rows import SyntheticRows
 from hdmm.answers.table import BINNED, Table
 from hdmm.answers.totals import RowLabels
-from hdmm.base.digits import decimal, places
 from hdmm.base.lazy import Lazy
 from hdmm.base.notebook import FORBIDDEN
-from hdmm.base.numbers import date, figure, many, percent, spelled, up, whole
+from hdmm.base.numbers import date, decimal, figure, many, percent, places, spelled, up, whole
 from hdmm.describe.entries import ALL
 from hdmm.matrix import Array
 from hdmm.measure.release import Release
 from hdmm.privacy.guarantee import ZCDP, ApproxDP, GaussianDP, PureDP
 from hdmm.privacy.spending import least_epsilon
 from hdmm.publication.protection import shown_guess, shown_up
-from hdmm.publication.report.contents import Report, listed
+from hdmm.publication.report.contents import Report, listed, method_facts, quotable, spending
 from hdmm.publication.report.labels import shortened
-from hdmm.publication.report.method import method_facts, quotable, spending
 from hdmm.publication.report.pictures import (
     MOST_BASES,
     base_picture,

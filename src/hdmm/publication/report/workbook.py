@@ -19,9 +19,8 @@ from hdmm.base.exceptions import ReportError
 from hdmm.base.lazy import Lazy
 from hdmm.base.numbers import date, many, percent
 from hdmm.publication.files import STDDEV
-from hdmm.publication.report.contents import Report, listed
+from hdmm.publication.report.contents import Report, listed, quotable
 from hdmm.publication.report.labels import shown
-from hdmm.publication.report.method import quotable
 
 if TYPE_CHECKING:
     import openpyxl
