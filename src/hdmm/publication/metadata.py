@@ -13,6 +13,8 @@ from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 
+from msgspec import structs
+
 from hdmm.answers.margins import GOOD
 from hdmm.answers.table import BINNED, Forecast
 from hdmm.base.exceptions import FileError
@@ -41,8 +43,8 @@ PUBLICATION_FORMAT = "hdmm publication"
 def metadata(spec: Spec, release: AnyRelease, expected: Sequence[Forecast]) -> dict[str, Json]:
     """What a reader of the tables must know, as JSON: guarantee, unit, receipt, versions, errors."""
     receipt, rule = release.receipt, reliability_of(spec.output)
-    publisher: dict[str, Json] = {key: value for key, value in asdict(spec.letterhead).items() if value}
-    publisher.pop("logo", None)  # which the report has
+    about = structs.asdict(spec.letterhead).items()
+    publisher: dict[str, Json] = {key: value for key, value in about if value and key != "logo"}  # the report has it
     return {
         "format": PUBLICATION_FORMAT,
         "version": 1,

@@ -24,11 +24,13 @@ from hdmm.base.signals import finishing
 from hdmm.data.table_like import TableLike
 from hdmm.describe.workload import Workload
 from hdmm.engines import Device, Workers
-from hdmm.io.folder import replace_file, restore, write_file
+from hdmm.io.folder import replace_file, restore, whole_folder, write_file
 from hdmm.io.strict_json import Json
 from hdmm.measure.chunked_release import AnyRelease, ChunkedRelease, free_folder, is_whole
+from hdmm.measure.combine import combine
 from hdmm.measure.measure import measure_prepared
 from hdmm.measure.plan import Plan
+from hdmm.measure.release import Release
 from hdmm.privacy.ledger import seen_by
 from hdmm.publication.answered import answer_tables, report_of
 from hdmm.publication.budget import Budget, budget_in, paying_ledger
@@ -36,6 +38,7 @@ from hdmm.publication.difference import changes_since
 from hdmm.publication.files import write_table
 from hdmm.publication.forecast import as_measured, forecasts
 from hdmm.publication.metadata import data_package, metadata
+from hdmm.publication.outlook import combined_for
 from hdmm.publication.planning import answers
 from hdmm.publication.preflight import (
     Preflight,
@@ -46,7 +49,7 @@ from hdmm.publication.preflight import (
     preflight,
     require_paid,
 )
-from hdmm.publication.published import open_published
+from hdmm.publication.published import Published, open_published
 from hdmm.publication.registry import record_of
 from hdmm.publication.report import render, write_workbook
 from hdmm.publication.spec import Spec
@@ -185,6 +188,36 @@ def rewrite_report(
     return found
 
 
+def combine_publications(
+    found: Sequence[Published],
+    target: Path,
+    ledger: tuple[Path, str],
+    spec: Spec | None = None,
+    *,
+    same_rows: bool = False,
+    force: bool = False,
+) -> Release:
+    """Write what several publications measured as one release; with a specification, also its tables and a report.
+
+    Reads no data, spends nothing. The ledger, which is its path and what names it, must have paid for every release.
+    """
+    releases = [each.release for each in found]
+    for each in found:
+        require_paid(each.release, each.folder, *ledger)
+    if spec is None:
+        both = combine(releases, same_rows=same_rows)
+        with whole_folder(target, partial(_refuse_existing, target)) as folder:
+            both.save(folder / "release")
+        return both
+    both = combined_for(spec, releases, same_rows=same_rows)
+    spec = replace(spec.redirected(None, target), privacy=both.privacy)
+    expected = forecasts(spec, both.form)
+    with whole_folder(target, partial(check_replaceable, spec, force=force)) as folder:
+        both.save(folder / "release")
+        write_files(spec, both, f"Combination of {many(len(both.parts), 'release')}", expected, folder)
+    return both
+
+
 def _units(release: AnyRelease) -> int | None:
     """About how many rows, or persons of one row each, were counted; None if the release does not say."""
     with suppress(StrategyError):
@@ -192,6 +225,11 @@ def _units(release: AnyRelease) -> int | None:
             total = float(release.answer(Workload.marginals(release.domain, k=0)).values[0])
             return max(round(total), 0)
     return None
+
+
+def _refuse_existing(target: Path) -> None:
+    if os.path.lexists(target):
+        raise FileError(f"{target} exists. Choose another folder with --output.")
 
 
 def _write(data: bytes, file: BinaryIO) -> None:

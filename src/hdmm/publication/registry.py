@@ -7,17 +7,15 @@ What a release says is written; what only the office knows is marked.
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterator, Sequence
-from fractions import Fraction
 from typing import Final, cast
 
 from hdmm.base.numbers import figure, many
 from hdmm.io.strict_json import Json
 from hdmm.privacy.guarantee import ZCDP, ApproxDP, GaussianDP, PureDP
-from hdmm.publication.report.contents import Report, counted_rows, listed
-from hdmm.publication.report.method import method_facts, quotable
+from hdmm.publication.protection import float_up
+from hdmm.publication.report.contents import Report, listed, method_facts, quotable
 
 TO_FILL_IN: Final = "TO FILL IN"
 """What stands where the office must write."""
@@ -37,9 +35,8 @@ def record_of(report: Report, units: int | None = None) -> str:
 
 def _record(report: Report, units: int | None) -> dict[str, Json]:
     about, facts = report.letterhead, dict(method_facts(report))
-    counted = " ".join(counted_rows(report.strategy.domain, most_rows=report.most_rows, where=report.where))
+    counted = " ".join(report.counted())
     variant, parameters = _variant(report)
-    receipts = report.receipts
     return {
         "url_slug": re.sub(r"[^a-z0-9]+", "-", report.title.lower()).strip("-") or TO_FILL_IN,
         "deployment": {
@@ -74,7 +71,7 @@ def _record(report: Report, units: int | None) -> dict[str, Json]:
                 "model_name_details": "The publisher adds noise before anything is published.",
                 "trust_assumptions": _TRUST,
                 "actors": "Those whose rows are counted; the publisher; readers of the tables.",
-                "release_type": "One release" if len(receipts) < 2 else "Many releases",
+                "release_type": "One release" if len(report.receipts) < 2 else "Many releases",
                 "release_type_details": "A ledger adds up what all releases from the data spend, and refuses what "
                 "exceeds its cap.",
                 "data_source_type": "Static",
@@ -112,16 +109,11 @@ def _variant(report: Report) -> tuple[str, dict[str, Json]]:
     """The name of the guarantee in the registry, and its parameters, rounded up."""
     match report.privacy:
         case PureDP(epsilon):
-            return "Pure DP", {"epsilon": _up(epsilon)}
+            return "Pure DP", {"epsilon": float_up(epsilon)}
         case ApproxDP(epsilon, delta):
-            return "Approximate DP", {"epsilon": _up(epsilon), "delta": _up(delta)}
+            return "Approximate DP", {"epsilon": float_up(epsilon), "delta": float_up(delta)}
         case ZCDP() | GaussianDP():
-            return "Zero-concentrated DP", {"rho": _up(report.privacy.rho)}
-
-
-def _up(exact: Fraction) -> float:
-    near = float(exact)
-    return near if Fraction(near) >= exact else math.nextafter(near, math.inf)
+            return "Zero-concentrated DP", {"rho": float_up(report.privacy.rho)}
 
 
 def _errors(report: Report) -> str:

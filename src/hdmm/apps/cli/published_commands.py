@@ -17,13 +17,12 @@ from hdmm.apps.cli.output import Output, number, printable
 from hdmm.apps.facts import named
 from hdmm.base.hints import first_of
 from hdmm.base.numbers import many
-from hdmm.publication.combined import combine_publications
 from hdmm.publication.difference import Difference, difference
 from hdmm.publication.files import RELIABILITY_COLUMNS, number_columns, write_csv
 from hdmm.publication.metadata import COUNTS
 from hdmm.publication.preflight import ledger_of
 from hdmm.publication.protection import in_full
-from hdmm.publication.publish import rewrite_report
+from hdmm.publication.publish import combine_publications, rewrite_report
 from hdmm.publication.published import Published, asked_tables, open_published, shown_table
 from hdmm.publication.registry import TO_FILL_IN
 from hdmm.publication.report.rows_shown import ShownRow

@@ -23,19 +23,17 @@ from hdmm.answers.picture import ranged
 from hdmm.answers.rows import SyntheticRows
 from hdmm.answers.table import BINNED, Table
 from hdmm.answers.totals import RowLabels
-from hdmm.base.digits import decimal, places
 from hdmm.base.lazy import Lazy
 from hdmm.base.notebook import FORBIDDEN
-from hdmm.base.numbers import date, figure, many, percent, spelled, up, whole
+from hdmm.base.numbers import date, decimal, figure, many, percent, places, spelled, up, whole
 from hdmm.describe.entries import ALL
 from hdmm.matrix import Array
 from hdmm.measure.release import Release
 from hdmm.privacy.guarantee import ZCDP, ApproxDP, GaussianDP, PureDP
 from hdmm.privacy.spending import least_epsilon
 from hdmm.publication.protection import shown_guess, shown_up
-from hdmm.publication.report.contents import Report, counted_rows, listed
+from hdmm.publication.report.contents import Report, listed, method_facts, quotable, spending
 from hdmm.publication.report.labels import shortened
-from hdmm.publication.report.method import method_facts, quotable, spending
 from hdmm.publication.report.pictures import (
     MOST_BASES,
     base_picture,
@@ -78,7 +76,7 @@ def render(report: Report) -> str:
     >>> from hdmm import Domain, Unit
     >>> from hdmm.strategy.strategy import Strategy
     >>> strategy = Strategy.identity(Domain({"sex": ["M", "F"]}))
-    >>> empty = Report("A & B", "people", "2026", PureDP(1), Unit(), None, 0.95, (), strategy, "Identity")
+    >>> empty = Report("A & B", "people", "2026", PureDP(1), Unit(), (), 0.95, (), strategy, "Identity")
     >>> '<h1 dir="auto">A &amp; B</h1>' in render(empty)
     True
     """
@@ -306,9 +304,7 @@ def _change(report: Report) -> str:
 def _counted(report: Report) -> list[str]:
     """Which rows the tables are about, with the headings that readers see."""
     headed = {name: head for table in report.tables for name, head in zip(table.attributes, table.heads, strict=True)}
-    return counted_rows(
-        report.strategy.domain, headed, most_rows=report.most_rows, impossible=report.impossible, where=report.where
-    )
+    return report.counted(headed)
 
 
 def _bars(
