@@ -54,6 +54,7 @@ from hdmm import (
 )
 from hdmm.base.durable import make_parents, swapped
 from hdmm.base.exceptions import FileError
+from hdmm.baselines.hierarchies import grid_blocks
 from hdmm.describe.predicates import Union
 from hdmm.io import Stored, StrictRecord, decode, encode, load_folder, load_record, save_folder, save_record
 from hdmm.io import folder as folder_module
@@ -90,7 +91,7 @@ from hdmm.select.opt_x import opt_merged
 from hdmm.select.problem import Problem
 from hdmm.select.search import first_search
 from hdmm.strategy.blocks import Block
-from hdmm.strategy.grid import Grid, grid_blocks
+from hdmm.strategy.class_inverse import Grid
 from tests.strategy.test_error import marginals, products
 from tests.support.effort import examples
 from tests.support.plain_sets import PLAIN

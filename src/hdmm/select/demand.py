@@ -14,7 +14,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import final
+from typing import TypeAlias, final
 
 import numpy as np
 
@@ -25,12 +25,51 @@ from hdmm.describe.predicates import PredicateSet, Total
 from hdmm.describe.product import Product
 from hdmm.describe.workload import Workload
 from hdmm.matrix import Array, Eye, Matrix, Residual, Scaled, exchangeable, gram_inverse, total, trace, trace_product
-from hdmm.select.parts import Asked, Parted, Parts
+from hdmm.select.terms import Parts
 from hdmm.strategy.mixture import Mixture, single_factors, tabulate, tabulated
-from hdmm.strategy.subsets import SubsetSums, Whole, listed
+from hdmm.strategy.subsets import SubsetSums, Whole, listed, subset_of
 
 MAX_WHOLE = 20  # number of attributes up to which all 2^d subsets are listed (8 MiB per vector)
 _MAX_REACH = 1 << 24  # subsets that marginals may reach if there are more attributes, repeats counted
+_LEAST = 1e-150  # of λ
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Parted:
+    """What the parts ask of each cell: t is parts × cells.
+
+    >>> asked = Parted(np.array([[1.0, 0.0], [0.0, 2.0]]), 64.0)
+    >>> asked.at(np.array([1.0, 1.0])).round(3).tolist()
+    [0.0, 2.0]
+    """
+
+    t: Array
+    power: float
+
+    def weights(self, lam: Array) -> Array:
+        """ω at 1/λ; columns of λ are independent."""
+        inverse = 1 / np.maximum(lam, _LEAST)  # far above all other values, and finite
+        return self._parts.weights(self.t @ inverse)
+
+    def at(self, lam: Array) -> Array:
+        """Σ_k ω_k t_k over the cells, for each column of λ."""
+        return self.t.T @ self.weights(lam)
+
+    @property
+    def _parts(self) -> Parts:
+        return Parts(np.arange(len(self.t)), len(self.t), self.power)
+
+
+Asked: TypeAlias = Array | Parted
+"""What is asked of each cell: summed over all products, or by parts."""
+
+
+def asked_at(t: Asked, lam: Array) -> Array:
+    """t as an array that broadcasts with λ."""
+    if isinstance(t, Parted):
+        return t.at(lam)
+    return t if lam.ndim == 1 else t[:, None]
 
 
 @final
@@ -61,7 +100,7 @@ class Demand:
 
     def without(self, known: Sequence[Sequence[int]]) -> Demand:
         """The same, with nothing asked of the eigenspaces of these sets of attributes, whose marginals are known."""
-        sets = [sum(1 << k for k, i in enumerate(self.axes) if i in axes) for axes in known]
+        sets = [subset_of([k for k, i in enumerate(self.axes) if i in axes]) for axes in known]
         left = [k for k, b in enumerate(self.needed) if all(b & ~each for each in sets)]
         share = float(self.t[left].sum())
         if not known or share == 0:  # nothing is left to ask for: any weights do

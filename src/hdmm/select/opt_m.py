@@ -18,12 +18,22 @@ from hdmm.base.exceptions import StrategyError
 from hdmm.describe.domain import Domain
 from hdmm.matrix import Array, Eye, Matrix, Residual, Scaled
 from hdmm.privacy.guarantee import Noise
-from hdmm.select.covers import Weights, initial_weights, maximal, most_cells
-from hdmm.select.demand import MAX_WHOLE, Demand, contrasts
-from hdmm.select.marginal_weights import descend, gaussian_weights, laplace_loss, polish, slopes, sparsified
-from hdmm.select.parts import POWERS, Asked, Parted
+from hdmm.select.demand import MAX_WHOLE, Asked, Demand, Parted, contrasts
+from hdmm.select.marginal_weights import (
+    Weights,
+    descend,
+    gaussian_weights,
+    initial_weights,
+    laplace_loss,
+    maximal,
+    most_cells,
+    polish,
+    slopes,
+    sparsified,
+)
 from hdmm.select.problem import Problem
 from hdmm.select.search import Search
+from hdmm.select.terms import POWERS
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.strategy import Strategy
 from hdmm.strategy.subsets import SubsetSums, members, subset_of
