@@ -145,8 +145,8 @@ class Plan(NotebookValue):
         """The least privacy budget, rounded up, at which every row of each table has at most its margin of error.
 
         Margins are those that the tables of a release print at this confidence level, of unbiased estimates; weights do
-        not count. Without `targets`, those of the plan hold. They are stated as for `optimize`, and are about the counts
-        that were expected there. Give `rows_bound` if the data declares one.
+        not count. Without `targets`, those of the plan hold; they are stated as for `optimize`, and parts are of what
+        was expected there. Give `rows_bound` if the data declares one.
 
         >>> from hdmm import Domain, optimize
         >>> plan = optimize({"sex": Workload.marginals(Domain({"sex": 2}), k=1)}, restarts=1)
