@@ -36,6 +36,7 @@ from hdmm.base.exceptions import MatrixError, WorkloadError
 from hdmm.describe.amount import Amount
 from hdmm.describe.attribute import Attribute, Merged
 from hdmm.describe.domain import Domain
+from hdmm.describe.error_rows import ErrorRows
 from hdmm.describe.levels import Level
 from hdmm.describe.numeric import Bins, Integers
 from hdmm.describe.predicates import PREDICATE_SETS, Groups, PredicateSet, Sets, Total, check_weight
@@ -254,6 +255,24 @@ def _workload(domain: Domain, products: SetProducts) -> Workload:
     return Workload(domain, tuple(found))
 
 
+def _row_keys(rows: ErrorRows) -> Mapping[str, Any]:
+    keys = {key: getattr(rows, key) for key in ("workload", "factors", "expected", "margin")}
+    keys["combine"] = None if rows.combine is None else Sparse(rows.combine)
+    return {key: value for key, value in keys.items() if value is not None}
+
+
+def _error_rows(workload: Workload, combine: Matrix | None = None, **numbers: Array) -> ErrorRows:
+    """The rows, if there is a number from 0 on for each of them, or one for all."""
+    if combine is not None and (not isinstance(combine, Sparse) or combine.shape[1] != workload.queries):
+        raise WorkloadError("Rows are sums of the queries of their workload, by a Sparse matrix.")
+    count = workload.queries if combine is None else combine.shape[0]
+    for name, each in numbers.items():
+        sizes = (count,) if name == "factors" else (1, count)
+        if each.ndim != 1 or len(each) not in sizes or not (each >= 0).all() or not np.isfinite(each).all():
+            raise WorkloadError(f"The {name} of rows are not {count:,} numbers from 0 on.")
+    return ErrorRows(workload, None if combine is None else combine.csr, **numbers)
+
+
 def _strategy(domain: Domain, blocks: FactorProducts, inference: str) -> Strategy:
     rows, found = _rows(blocks, "blocks"), dict[tuple[tuple[int, ...], int], int]()
     numbers = [found.setdefault(factor, len(found)) for _, factors in rows for factor in factors]
@@ -286,6 +305,7 @@ _ARRAY, _SIZES = np.ndarray, list[Size]
 _TREE = {"weights": _ARRAY, "widths": _SIZES, "order": int}
 _OVER = {"domain": Stored[Domain]}
 _LEVELS = {"levels": list[Stored[Level]]}
+_ROWS = {"combine": Matrix, "factors": _ARRAY, "expected": _ARRAY, "margin": _ARRAY}
 
 KINDS: Mapping[type, Sequence[FileKind]] = {
     Unit: (_kind(Unit, {"rows": int, "neighbours": str}, tagged=False, optional={"id": str}),),
@@ -301,6 +321,9 @@ KINDS: Mapping[type, Sequence[FileKind]] = {
     ),
     Level: (_kind(Level, {"name": str, "groups": list[_LABEL], "codes": _ARRAY}, tagged=False),),
     Workload: (_kind(Workload, {**_OVER, "products": SetProducts}, _workload, tagged=False),),
+    ErrorRows: (
+        _kind(ErrorRows, {"workload": Stored[Workload]}, _error_rows, _row_keys, tagged=False, optional=_ROWS),
+    ),
     PredicateSet: tuple(map(_predicates, PREDICATE_SETS)),
     Strategy: (_kind(Strategy, {**_OVER, "blocks": FactorProducts, "inference": str}, _strategy),),
     Matrix: (
@@ -327,5 +350,5 @@ KINDS: Mapping[type, Sequence[FileKind]] = {
     ),
 }
 
-for _held in (Unit, Domain, Attribute, Level, Workload, Strategy):
+for _held in (Unit, Domain, Attribute, Level, Workload, ErrorRows, Strategy):
     cast(Any, Stored).register(_held)

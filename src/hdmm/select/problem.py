@@ -20,7 +20,6 @@ from typing import final
 import numpy as np
 
 from hdmm.base.exceptions import MatrixError, StrategyError
-from hdmm.describe.amount import MOST_PARTS
 from hdmm.describe.domain import Domain
 from hdmm.describe.predicates import AllRange, Identity, PredicateSet, Prefix, Total, Vectors
 from hdmm.describe.product import Attributes, Product
