@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
@@ -39,7 +39,7 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")  # a TOML key that needs no quotes
 _WHOLE = re.compile(r"([+-]?[0-9]+)(\.0*)?")
 _MOST_TO_START = 100_000  # rows of a first specification
 _COUNTS = "SELECT {0}, COUNT(*) FROM people GROUP BY {0}"  # for people to read; no engine runs it
-_EXAMPLE = {"sex": Labels(["M", "F"]), "age": Integers(0, 114)}
+_EXAMPLE = (DescribedColumn("sex", Labels(["M", "F"])), DescribedColumn("age", Integers(0, 114)))
 
 
 @final
@@ -52,7 +52,6 @@ class FirstChoices:
     dataset: str = "people-2026"
     tables: tuple[tuple[str, ...], ...] = ()
     notes: tuple[str, ...] = ()
-    groups: tuple[tuple[str, tuple[tuple[str, int], ...]], ...] = ()  # of attributes that are integers
     rows: bool = False  # whether the tables are to be those that synthetic rows are made from
 
 
@@ -90,19 +89,13 @@ def described_by(given: str, table: str | None, spec: Path) -> tuple[Sequence[De
 
 def from_columns(columns: Sequence[DescribedColumn], start: FirstChoices | None = None) -> str:
     """A specification over the columns whose values are known; the others stand in it as comments."""
-    declared = {column.name: column.values for column in columns if column.values is not None}
-    if not declared:
+    if all(column.values is None for column in columns):
         named = first_of([column.name for column in columns]) or "none"
         raise FileError(
             f"No column has declared values; the columns are {named}. Run hdmm init in a terminal, which asks for "
             "values, or write a data dictionary: a CSV file with the columns name, type and values."
         )
-    groups = tuple((column.name, column.groups) for column in columns if column.groups)
-    return _written(
-        declared,
-        replace(start or FirstChoices(), groups=groups),
-        [column for column in columns if column.values is None],
-    )
+    return _written(columns, start or FirstChoices())
 
 
 def from_data(path: Path, spec: Path, *, rows: bool = False) -> tuple[str, list[str]]:
@@ -124,14 +117,14 @@ def from_data(path: Path, spec: Path, *, rows: bool = False) -> tuple[str, list[
                 seen[name].update(value for value in values if value not in (None, ""))
     if not any(seen.values()):
         raise DataError(f"{path} has no rows, or only empty ones. Give a data dictionary with --from.")
-    found = {name: _suggested(values) for name, values in seen.items()}
-    declared = {name: values for name, values in found.items() if values is not None}
+    found = [DescribedColumn(name, _suggested(values)) for name, values in seen.items()]
+    declared = [column for column in found if column.values is not None]
     if not declared:
         raise DataError(f"{path} has no column of few values or of integers. Give a data dictionary with --from.")
     notes: list[str] = []
     if unread:
         notes.append(f"Text in {', '.join(unread)} that is not UTF-8 counts as missing. Save the file as UTF-8.")
-    if left := [name for name in names if name not in declared]:
+    if left := [column.name for column in found if column.values is None]:
         notes.append(f"Columns that were left out because they have too many values: {', '.join(left)}.")
     warned = ["THE DOMAIN WAS READ FROM THE DATA, WHICH IS NOT PRIVATE. Replace it with public knowledge.", *notes]
     return _written(declared, FirstChoices(_place(path, spec), notes=tuple(warned), rows=rows)), notes
@@ -212,9 +205,11 @@ def _counts(column: str) -> str:
     return plain if same else careful
 
 
-def _written(declared: Mapping[str, Values], start: FirstChoices, undeclared: Sequence[DescribedColumn] = ()) -> str:
-    amounts = {name: _toml(values) for name, values in declared.items() if isinstance(values, Amount)}
-    declared, groups = {name: values for name, values in declared.items() if name not in amounts}, dict(start.groups)
+def _written(columns: Sequence[DescribedColumn], start: FirstChoices) -> str:
+    groups = {column.name: column.groups for column in columns}
+    known = {column.name: column.values for column in columns if column.values is not None}
+    amounts = {name: _toml(values) for name, values in known.items() if isinstance(values, Amount)}
+    declared = {name: values for name, values in known.items() if name not in amounts}
     if not declared:
         raise FileError("There are amounts alone. Describe at least one attribute by which they are added up.")
     width = max(len(_key(name)) for name in declared)
@@ -222,8 +217,8 @@ def _written(declared: Mapping[str, Values], start: FirstChoices, undeclared: Se
     found = templates("hdmm.apps.scaffold", toml=_quoted, key=_key, plain=_plain)
     return found.get_template("hdmm.toml").render(
         start=start,
-        domain=[(f"{_key(name):<{width}}", _toml(each, groups.get(name, ()))) for name, each in declared.items()],
-        undeclared=undeclared,
+        domain=[(f"{_key(name):<{width}}", _toml(values, groups[name])) for name, values in declared.items()],
+        undeclared=[column for column in columns if column.values is None],
         amounts=amounts,
         sql=sql,
         most=most,
