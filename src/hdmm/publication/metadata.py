@@ -114,14 +114,8 @@ def rows_meaning(spec: Spec) -> str:
 
 def _paid(receipt: Receipt) -> dict[str, Json]:
     """A receipt as JSON; the dataset is stated once for all."""
-    return {
-        "sequence": receipt.sequence,
-        "parameter": receipt.parameter,
-        "amount": str(receipt.amount),
-        "balance": str(receipt.balance),
-        "hash": receipt.hash,
-        "timestamp": receipt.timestamp,
-    }
+    stated = {"amount": str(receipt.amount), "balance": str(receipt.balance)}
+    return {name: value for name, value in (asdict(receipt) | stated).items() if name != "dataset"}
 
 
 def _known(release: AnyRelease) -> list[Json]:
