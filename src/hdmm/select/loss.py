@@ -28,9 +28,8 @@ from hdmm.privacy.guarantee import Noise
 from hdmm.select.family import Constant, Explicit
 from hdmm.select.minimize import minimize_arrays
 from hdmm.select.pairs import BaseFamily, BesideTotal, Grams
-from hdmm.select.parts import Parts
 from hdmm.select.search import Search
-from hdmm.select.terms import Terms
+from hdmm.select.terms import Parts, Terms
 from hdmm.select.theta import positive_inverse
 from hdmm.strategy.subsets import Incidences, SubsetSums, subset_of
 

@@ -56,10 +56,9 @@ from hdmm.matrix import (
     trace_product,
 )
 from hdmm.privacy.guarantee import Noise
-from hdmm.select.demand import is_contrasts
+from hdmm.select.demand import Asked, Parted, asked_at, is_contrasts
 from hdmm.select.family import Constant, EvenRow, Explicit, Roots
 from hdmm.select.marginal_weights import polish, slopes
-from hdmm.select.parts import Asked, Parted, asked_at
 from hdmm.select.search import Search
 from hdmm.select.terms import Terms, is_total, mixed
 from hdmm.select.theta import DenseTheta, InverseGram, theta_of
