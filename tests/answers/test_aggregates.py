@@ -38,7 +38,7 @@ from hdmm.base.numbers import LEVEL
 from hdmm.baselines import laplace
 from hdmm.matrix import to_dense
 from hdmm.measure.measure import measure
-from hdmm.measure.release import noise_weight
+from hdmm.measure.measurement import noise_weight
 from hdmm.sql import TableQuery, parse
 from hdmm.strategy.lattice import resolution
 from tests.support.chance import fewest

@@ -293,21 +293,6 @@ def test_bins_have_a_column_for_each_end(published: Publication, capsys: pytest.
     assert shown["columns"] == ["income"]
 
 
-def test_tables_of_an_earlier_version_are_shown(published: Publication, tmp_path: Path) -> None:
-    from hdmm.publication.published import open_published, shown_table
-
-    found = open_published(published.folder)
-    before = shown_table(found, "P12", level=None)
-    earlier = tmp_path / "out"
-    (earlier / "tables").mkdir(parents=True)
-    read = pq.read_table(published.folder / "tables" / "P12.parquet")
-    names = ["standard_error" if name == "stddev" else name for name in read.schema.names]
-    pq.write_table(read.rename_columns(names), earlier / "tables" / "P12.parquet")
-    after = shown_table(replace(found, folder=earlier), "P12", level=None)
-    for one, other in zip(before.numbers, after.numbers, strict=True):
-        np.testing.assert_array_equal(one, other)
-
-
 def test_the_data_package_describes_every_file(published: Publication) -> None:
     """The rules of Data Package, Data Resource and Table Schema, version 1, and what the files hold."""
     package = json.loads((published.folder / "datapackage.json").read_text(encoding="utf-8"))

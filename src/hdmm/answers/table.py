@@ -17,11 +17,11 @@ import numpy as np
 from hdmm.answers.charts import Chart, errors_chart, estimates_chart, stacked_charts
 from hdmm.answers.margins import PLAIN, Reliability
 from hdmm.answers.picture import Picture
-from hdmm.base.digits import RoundedRow, outward, rounded_row
 from hdmm.base.exceptions import ReportError, WorkloadError
 from hdmm.base.hints import did_you_mean, first_of
 from hdmm.base.lazy import Lazy, require
 from hdmm.base.notebook import MOST_SHOWN, Card, NotebookValue
+from hdmm.base.numbers import RoundedRow, outward, rounded_row
 from hdmm.describe.table_column import TableColumn, named_columns
 from hdmm.matrix import Array
 from hdmm.privacy.guarantee import Privacy

@@ -20,6 +20,7 @@ import numpy as np
 
 from hdmm.base.exceptions import StrategyError
 from hdmm.base.tolerances import SUPPORT
+from hdmm.describe.amount import MOST_PARTS
 from hdmm.describe.predicates import PredicateSet, Total
 from hdmm.describe.product import Product
 from hdmm.describe.workload import Workload
@@ -79,7 +80,7 @@ class Demand:
     `whole` is t over all 2^d eigenspaces if those are at most 2^20, else None. t sums to 1; `scale` times
     the error of weights for t is their error for the workload. `sizes` are the attributes' numbers of values. If
     the errors of parts are combined, `parts` has their shares of t over `needed`, and `power` is that of their norm.
-    No marginal may be over all attributes of a subset of `apart`.
+    `grains` are into how many parts each attribute divides a row; a marginal over many of them is not measured.
     """
 
     axes: tuple[int, ...]
@@ -91,11 +92,11 @@ class Demand:
     scale: float
     parts: Array | None = None
     power: float = 1.0
-    apart: tuple[int, ...] = ()
+    grains: tuple[int, ...] = ()
 
     def allows(self, subset: int) -> bool:
         """Whether the marginal over these attributes may be measured."""
-        return not any(subset & each == each for each in self.apart)
+        return math.prod([grain for k, grain in enumerate(self.grains) if subset >> k & 1]) <= MOST_PARTS
 
     def without(self, known: Sequence[Sequence[int]]) -> Demand:
         """The same, with nothing asked of the eigenspaces of these sets of attributes, whose marginals are known."""

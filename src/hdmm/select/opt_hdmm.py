@@ -96,8 +96,8 @@ def select(
     best = tried.best
     if best.operator not in tried.found:
         raise StrategyError(
-            "No strategy that can be measured was found. If queries are about two amounts at once, give these larger "
-            "steps; otherwise allow more time."
+            "No strategy that can be measured was found. If queries are about several amounts at once, give these "
+            "larger steps; otherwise allow more time."
         )
     return Selection(tried.found[best.operator], best, tuple(tried.candidates), stopped)
 

@@ -182,6 +182,8 @@ def _best_starts(asked: Demand, seeds: list[Weights], search: Search) -> list[tu
         sums, t = asked.over(range(1 << len(asked.axes)))
         theta = _columns(seeds, range(sums.shape[1]), sums.shape[1])
         theta = theta[:, np.isfinite(slopes(sums, t, theta * theta)[0])]
+        if not theta.size:  # no marginals that may be measured say all that is asked
+            return []
         theta, errors = _heats(sums, t, theta, search, _START_HEATS, gain=1e-3)
         return [(_weights(range(len(theta)), x), float(error)) for x, error in zip(theta.T, errors, strict=True)]
     found: list[tuple[Weights, float]] = []

@@ -10,7 +10,6 @@ marginals, which only have fewer numbers to search.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -21,7 +20,6 @@ from typing import final
 import numpy as np
 
 from hdmm.base.exceptions import MatrixError, StrategyError
-from hdmm.describe.amount import MOST_PARTS
 from hdmm.describe.domain import Domain
 from hdmm.describe.predicates import AllRange, Identity, PredicateSet, Prefix, Total, Vectors
 from hdmm.describe.product import Attributes, Product
@@ -131,11 +129,9 @@ class Problem:
         return self._measurable_of(demand(self.workload, bases, self.parts))
 
     def _measurable_of(self, asked: Demand) -> Demand:
-        """What is asked beside known counts, with marginals over two large amounts ruled out."""
-        grains = [self._grains[axis] for axis in asked.axes]
-        pairs = itertools.combinations([k for k, grain in enumerate(grains) if grain > 1], 2)
-        apart = tuple(1 << j | 1 << k for j, k in pairs if grains[j] * grains[k] > MOST_PARTS)
-        return replace(asked, apart=apart).without(self.known_axes)
+        """What is asked beside known counts, with marginals over several large amounts ruled out."""
+        grains = tuple(self._grains[axis] for axis in asked.axes)
+        return replace(asked, grains=grains if max(grains, default=1) > 1 else ()).without(self.known_axes)
 
     @cached_property
     def known_axes(self) -> list[Attributes]:

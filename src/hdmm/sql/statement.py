@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from hdmm.base.exceptions import SqlError, WorkloadError
 from hdmm.base.numbers import many
-from hdmm.describe.column import columns
+from hdmm.describe.attribute import columns
 from hdmm.describe.domain import Domain
 from hdmm.describe.table_column import TableColumn, number_ends
 from hdmm.describe.table_query import Aggregate, AtEnds, Linear, Quantiles, Quotient, Row, TableQuery
