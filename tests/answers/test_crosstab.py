@@ -16,7 +16,7 @@ import pytest
 
 from hdmm import Domain, PureDP, from_array, load_spec
 from hdmm.answers import totals
-from hdmm.answers.table import Table
+from hdmm.answers.table import NUMBER_COLUMNS, Table
 from hdmm.answers.totals import crossed
 from hdmm.apps.cli import run
 from hdmm.base.exceptions import SpecError, StrategyError
@@ -24,7 +24,7 @@ from hdmm.base.numbers import decimal
 from hdmm.baselines import laplace
 from hdmm.measure.measure import measure
 from hdmm.publication.answered import answer_table, answer_tables
-from hdmm.publication.files import NUMBER_COLUMNS, write_csv
+from hdmm.publication.files import write_csv
 from hdmm.publication.forecast import forecasts
 from hdmm.publication.publish import Publication, publish
 from hdmm.publication.report import render, write_workbook

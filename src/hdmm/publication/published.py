@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 
 from hdmm.answers.margins import PLAIN, Reliability
-from hdmm.answers.table import BinBounds, Table
+from hdmm.answers.table import NUMBER_COLUMNS, BinBounds, Table
 from hdmm.base.exceptions import DomainError, FileError, StrategyError
 from hdmm.base.hints import did_you_mean, first_of
 from hdmm.base.lazy import Lazy
@@ -26,7 +26,7 @@ from hdmm.io.folder import restore
 from hdmm.io.strict_json import Json
 from hdmm.measure.release import Release, load_release
 from hdmm.publication.answered import answer_table
-from hdmm.publication.files import BIN_COLUMNS, NUMBER_COLUMNS
+from hdmm.publication.files import BIN_COLUMNS
 from hdmm.publication.metadata import read_metadata
 from hdmm.sql import parse, select_sql
 

@@ -38,14 +38,9 @@ PREDICATES = (
     "difference of two columns, or ABS of one, and a number"
 )
 _LONGEST_NUMBER = 300
-COMPARISONS: dict[type[Expr], Comparison] = {
-    exp.EQ: "=",
-    exp.NEQ: "<>",
-    exp.LT: "<",
-    exp.LTE: "<=",
-    exp.GT: ">",
-    exp.GTE: ">=",
-}
+COMPARISONS: dict[type[Expr], Comparison] = dict(
+    zip((exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE), COMPARE, strict=True)
+)
 MIRRORED: dict[Comparison, Comparison] = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 

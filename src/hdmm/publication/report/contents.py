@@ -13,7 +13,7 @@ from typing import Final, Literal, final
 import numpy as np
 
 from hdmm.answers.margins import PLAIN, Reliability
-from hdmm.answers.table import Table
+from hdmm.answers.table import NUMBER_COLUMNS, Table
 from hdmm.base.exceptions import ReportError
 from hdmm.base.numbers import date, many
 from hdmm.describe.amount import Amount
@@ -186,7 +186,7 @@ def _check(table: Table, level: float) -> None:
         )
     sizes = {array.shape for array in table.numbers}
     unknown = table.unknown & np.isneginf(table.lower) & np.isposinf(table.upper) if len(sizes) == 1 else False
-    for what, array in zip(("estimate", "stddev", "lower", "upper"), table.numbers, strict=True):
+    for what, array in zip(NUMBER_COLUMNS, table.numbers, strict=True):
         if array.shape != (len(table),):
             raise ReportError(
                 f"Table {table.name!r} has {len(table):,} rows, but its {what} has shape {array.shape}. "
