@@ -87,9 +87,9 @@ class DenseTheta(Implicit, Divided):
         T.reshape(-1)[self.free] = self.xp.asarray(x)
         return T
 
-    def free_entries(self, T: Array) -> Array:
+    def free_entries(self, B: Array) -> Array:
         """The entries of a p × n array that are free."""
-        return T if self.free is None else T.reshape(-1)[self.free]
+        return B if self.free is None else B.reshape(-1)[self.free]
 
 
 @final
