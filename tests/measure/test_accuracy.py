@@ -92,7 +92,7 @@ def test_errors_and_worst_are_by_table(plan: hdmm.Plan) -> None:
         ({"targets": {"ages": math.inf}}, "above 0"),
         ({"targets": {"ages": math.nan}}, "above 0"),
         ({"targets": {"ages": True}}, "above 0"),
-        ({"targets": {"ages": "50"}}, "above 0"),
+        ({"targets": {"ages": "50"}}, "neither a number nor a percentage"),
         ({"targets": {}}, "targets are empty"),
         ({"targets": {"ages": 5}, "objective": "worst"}, "Give one of the two"),
         ({"objective": "least"}, "no objective 'least'"),

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from hdmm import Domain, Integers, load_spec, optimize
+from hdmm.answers.first_order import ratio_variances
 from hdmm.apps.cli import run
 from hdmm.base.exceptions import SpecError, StrategyError
 from hdmm.baselines import identity
-from hdmm.publication.first_order import ratio_variances
 from hdmm.publication.outlook import Outlook, outlook
 from hdmm.publication.spec import Spec
 from hdmm.sql import parse
@@ -82,11 +82,17 @@ def test_a_margin_can_be_tried_on_the_command_line(tmp_path: Path) -> None:
     spec = read(tmp_path, MEAN + COUNTS.replace('"%s"', "100").replace("%%", "%"))
     assert spec.aiming({"wages": 20}).tables[0].margin == 20
     assert spec.aiming({"counts": "5 %"}).tables[1].margin == 5
-    for margin in ("2 %", math.inf):
-        with pytest.raises(StrategyError):
-            spec.aiming({"wages": margin})
-    with pytest.raises(StrategyError, match="wages"):
-        spec.aiming({"wage": 3})
+    bare = replace(spec, tables=tuple(replace(table, margin=None, expected=None) for table in spec.tables))
+    bad: list[tuple[Spec, str, float | str]] = [(spec, "wages", each) for each in ("2 %", "40", math.inf, math.nan, 0)]
+    for about, name, margin in [
+        *bad,
+        (spec, "wage", 3),
+        (spec, "wage", "3 %"),
+        (bare, "wages", 3),
+        (bare, "counts", "3 %"),
+    ]:
+        with pytest.raises(StrategyError, match=name):  # one class for whatever is no target, as in Python
+            about.aiming({name: margin})
 
 
 def test_quantiles_to_first_order_are_as_noise_moves_them() -> None:

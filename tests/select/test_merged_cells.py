@@ -12,10 +12,9 @@ from hdmm import DifferenceAtMost, Domain, Identity, Known, Prefix, Ranges, SumA
 from hdmm.matrix import to_dense
 from hdmm.privacy.guarantee import Noise
 from hdmm.select.goal import Goal
-from hdmm.select.merged_cells import MOST_RESTORED, MergedCells
 from hdmm.select.operators import operators_for
 from hdmm.select.opt_hdmm import select
-from hdmm.select.problem import Problem
+from hdmm.select.problem import MOST_RESTORED, MergedCells, Problem
 from hdmm.strategy.strategy import Strategy
 
 DOMAIN = Domain({"age": 7, "sex": 2, "state": 4})

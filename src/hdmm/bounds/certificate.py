@@ -29,8 +29,8 @@ from hdmm.describe.product import Product
 from hdmm.describe.workload import Workload
 from hdmm.matrix import Array, Matrix, exchangeable, to_dense
 from hdmm.select.gaussian_optimum import WORK, GramBlock, TridiagonalInverse, best_dual
-from hdmm.select.merged_cells import MergedCells
 from hdmm.select.orbits import OrbitCells
+from hdmm.select.problem import MergedCells
 from hdmm.select.terms import Terms
 
 _TRIAL = 1e9  # Σ rows³ of eigenproblems while Λ is searched for: 0.1 s
