@@ -1,7 +1,8 @@
 """A record for the registry of deployments of differential privacy that OpenDP keeps, at its most complete tier.
 
 The registry asks for YAML by a schema (github.com/opendp/deployments-registry-data, schemas/deployments-schema.yaml).
-What a release says is written; what only the office knows is marked.
+What a release says is written. What only the office knows is marked, also where one of the answers that the schema lists
+must stand there.
 """
 
 from __future__ import annotations
@@ -22,10 +23,22 @@ from hdmm.publication.report.method import method_facts, quotable
 TO_FILL_IN: Final = "TO FILL IN"
 """What stands where the office must write."""
 
+TO_CHECK: Final = "TO CHECK"
+"""What stands in a comment where the office must look."""
+
+_TO_CHECK = {
+    "data_curator_type": "Government, Industry or Nonprofit",
+    "data_product_sector": "Technology, Healthcare, Education, Government, Energy or Finance",
+    "data_source_type": "Static or Dynamic",
+    "preprocessing_and_hyperparameter_tuning": "what else was done with the data, also for earlier releases",
+    "trust_assumptions": "who else holds the data",
+}
+"""Keys about which a release is silent: what stands there is usual for an office, and what else there may be."""
+
 _MOST_NAMED = 20  # tables
 _NO_PREPARATION = (
-    "Nothing about the data was used to prepare the release: values, bounds and tables were declared from public "
-    "knowledge, and the strategy was chosen from these declarations alone, as were the privacy parameters."
+    "Values, bounds, tables and privacy parameters were declared before the release, from public knowledge, and the "
+    "strategy was chosen from these declarations alone."
 )
 _TRUST = "The publisher holds the data and is trusted with it. Readers of the tables need not be trusted."
 
@@ -89,7 +102,7 @@ def _record(report: Report, units: int | None) -> dict[str, Json]:
                 "system, so that no rounding of floating-point numbers weakens it.",
                 "composition": "Sequential: the losses of all releases from the data add up in a ledger with a cap.",
                 "post_processing": f"{facts['Estimates']}.",
-                "justification": about.use or TO_FILL_IN,
+                "justification": TO_FILL_IN,  # of the privacy parameters
                 "utility": f"Every number has an interval of {100 * report.level:g} %. {_errors(report)}",
                 "additional_information": quotable(report),
             },
@@ -134,7 +147,10 @@ def _errors(report: Report) -> str:
 
 
 def _lines(value: Json, indent: str = "") -> Iterator[str]:
-    """A mapping or a list as YAML, every text in double quotes, as in JSON, which YAML contains."""
+    """A mapping or a list as YAML, every text in double quotes, as in JSON, which YAML contains.
+
+    Comments mark what the office has to check.
+    """
     items: list[tuple[str, Json]]
     if isinstance(value, dict):
         items = [(f"{key}:", each) for key, each in value.items()]
@@ -145,4 +161,6 @@ def _lines(value: Json, indent: str = "") -> Iterator[str]:
             yield f"{indent}{start}"
             yield from _lines(each, f"{indent}  ")
         else:
-            yield f"{indent}{start} {json.dumps(each, ensure_ascii=False)}"
+            check = _TO_CHECK.get(start.removesuffix(":"))
+            comment = "" if check is None else f"  # {TO_CHECK}: {check}"
+            yield f"{indent}{start} {json.dumps(each, ensure_ascii=False)}{comment}"
