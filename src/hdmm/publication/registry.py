@@ -1,7 +1,8 @@
 """A record for the registry of deployments of differential privacy that OpenDP keeps, at its most complete tier.
 
 The registry asks for YAML by a schema (github.com/opendp/deployments-registry-data, schemas/deployments-schema.yaml).
-What a release says is written; what only the office knows is marked.
+What a release says is written. What only the office knows is marked, also where one of the answers that the schema lists
+must stand there.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from hdmm.publication.report.contents import Report, listed, method_facts, quota
 
 TO_FILL_IN: Final = "TO FILL IN"
 """What stands where the office must write."""
+
+TO_CHECK: Final = "TO CHECK"
+"""What stands in a comment where the office must look."""
 
 _MOST_NAMED = 20  # tables
 
