@@ -117,7 +117,7 @@ class PrintedRow:
 
 
 class Framed(NotebookValue):
-    """What is an Arrow table, and a data frame of the libraries that read these."""
+    """A value that is an Arrow table, and a data frame of the libraries that read these."""
 
     __slots__ = ()
 

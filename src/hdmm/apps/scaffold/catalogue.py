@@ -187,7 +187,7 @@ def _listed(condition: Expr) -> Sequence[object] | None:
 
 
 def _bounds(condition: Expr) -> list[tuple[bool, int]]:
-    """(whether it is the least, the whole number) of comparisons with a constant."""
+    """(whether it is a lower bound, the whole number) for each comparison with a constant."""
     if isinstance(condition, exp.Between) and isinstance(condition.this, exp.Column):
         ends = [(True, condition.args["low"], 0), (False, condition.args["high"], 0)]
     else:
