@@ -7,13 +7,14 @@ import hashlib
 import re
 import shutil
 import xml.etree.ElementTree as ET
-from dataclasses import replace
+from dataclasses import asdict, replace
 from fractions import Fraction
 from itertools import pairwise, product
 from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from examples.report import sample
 from hypothesis import given
 from hypothesis import strategies as st
@@ -645,6 +646,14 @@ def test_totals_do_not_dwarf_what_they_are_of() -> None:
     marginals = figure(table([("M", "(all)"), ("(all)", "old")], [10, 12]))
     assert len(list(marginals.iter("circle"))) == 2  # where every row is a total of something, all are
     assert "(all)" not in words(marginals[1])
+
+
+@pytest.mark.parametrize("privacy", [PureDP("1e-20"), ApproxDP("0.1", "1e-9"), ZCDP("1e-7"), ZCDP("123456789.5")])
+def test_parameters_in_the_registry_are_numbers(privacy: PureDP | ApproxDP | ZCDP) -> None:
+    record = yaml.safe_load(record_of(report(table(ages(3)), privacy=privacy)))
+    found = record["deployment"]["privacy_loss"]["privacy_parameters"]
+    assert all(isinstance(value, float) for value in found.values())
+    assert {name: Fraction(repr(value)) for name, value in found.items()} == asdict(privacy)
 
 
 def test_every_paper_says_which_rows_are_impossible() -> None:
