@@ -65,9 +65,9 @@ class Goal:
     are of rows as they are published. A table without one is held to ten times the largest, divided by its weights.
     With `means` a table counts by the mean of its variances in place of the largest.
 
-    `rows` are those of tables whose rows are not just its queries: quotients, sums of several, or counts of which
-    something is expected; none of a table whose margins depend on data. The tables that such a one is searched for by
-    are named after it: "pay/1", "pay/2".
+    `rows` are those of tables whose rows are not just its queries: quotients, sums of several, or counts beside an
+    expectation; none of a table whose margins depend on data. The tables that such a one is searched for by are named
+    after it: "pay/1", "pay/2".
 
     >>> from hdmm import Domain, Prefix
     >>> domain = Domain({"sex": 2, "age": 4})

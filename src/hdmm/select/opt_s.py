@@ -165,19 +165,19 @@ def _start(R: Array, number: int, search: Search) -> Array:
 def _descended(R: Array, asked: Matrix, C: Array, search: Search) -> Array:
     for smooth, power in _STAGES:
         family = SignedRows(R, C, smooth * math.sqrt(float(((C @ R) ** 2).mean())), power)
-        C = minimize(partial(_loss, OwnBases.of([family], [asked])), C, search, lower=None, iterations=_STEPS).x
+        C = minimize(partial(_loss, family, OwnBases.of([family], [asked])), C, search, lower=None, iterations=_STEPS).x
         if search.late:
             break
     return C
 
 
-def _loss(kernel: OwnBases, C: Array) -> tuple[float, Array]:
+def _loss(family: SignedRows, kernel: OwnBases, C: Array) -> tuple[float, Array]:
     """tr(X⁻¹G) of the one family and its gradient."""
     state = kernel.at([C], np.array([[1.0, 0.0]]))
     if state is None:
         return math.inf, np.zeros_like(C)
     _, (slope, *_) = state.back(np.ones((1, 1)))
-    return float(state.traces[0, 0]), kernel.families[0].pull(C, slope)
+    return float(state.traces[0, 0]), family.pull(C, slope)
 
 
 def _queries(problem: Problem) -> tuple[Attributes, Array]:
