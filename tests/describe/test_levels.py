@@ -324,6 +324,12 @@ def test_a_level_where_an_attribute_is_needed_is_named_as_such(tmp_path: Path, k
         load_spec(tmp_path / "places.toml")
 
 
+@pytest.mark.parametrize("values", [(0, 10**7), (0, 10**12), (0, 10**30), (2**64, 2**64 + 5), (-(2**70), 0)])
+def test_groups_that_cannot_be_listed_are_refused(values: tuple[int, int]) -> None:
+    with pytest.raises(DomainError, match="can be grouped"):
+        Integers(*values, groups={"d": 10})
+
+
 def test_groups_are_levels_of_neighbouring_integers() -> None:
     values = Integers(5, 25, step=2, groups={"decade": 10, "stage": [16, 18]}, levels={"half": ["a"] * 5 + ["b"] * 6})
     assert [level.name for level in values.levels] == ["half", "decade", "stage"]
