@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from hdmm.base.exceptions import DataError, DomainError, SpecError
+from hdmm.base.numbers import many
 from hdmm.data.sources.csv_lines import csv_header, line_fields
 from hdmm.describe.domain import Domain
 from hdmm.describe.entries import Label
@@ -107,12 +108,10 @@ def read_lookup(path: Path, declared: Values | None) -> tuple[list[str], dict[st
         lines.append(line)
     order = list(range(len(values)))
     if declared is not None and size is not None:
-        missing = np.setdiff1d(np.arange(size), np.array(list(place), np.int64))
-        if missing.size:
-            label = shown(declared.label(int(missing[0])))
-            raise line_error(
-                path, 1, f"{missing.size:,} declared values are missing, such as {label}. Add a line for each."
-            )
+        if missing := size - len(place):
+            label = shown(declared.label(next(code for code in range(size) if code not in place)))
+            wanted = many(missing, "declared value")
+            raise line_error(path, 1, f"There is no line for {wanted}, such as {label}. Add one for each.")
         order = [place[code] for code in range(size)]
     return values, {name: [groups[i][k] for i in order] for k, name in enumerate(names[1:])}
 
