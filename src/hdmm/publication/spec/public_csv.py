@@ -201,8 +201,14 @@ def _read(path: Path, columns: dict[str, Values]) -> Array:
     others = [name for name in header if name not in columns]
     if len(others) != 1 or sorted(header) != sorted([*columns, *others]):
         raise _other_columns(path, header, columns)
+    shape = [values.size for values in columns.values()]
+    if (missing := math.prod(shape) - len(rows)) > 0:
+        raise DomainError(
+            f"{path} has no count for {missing:,} of {math.prod(shape):,} combinations of values. Give every "
+            "combination one row, with 0 where nobody is."
+        )
     codes = {name: {str(each.label(code)): code for code in range(each.size)} for name, each in columns.items()}
-    counts = np.full([values.size for values in columns.values()], -1, dtype=np.int64)
+    counts = np.full(shape, -1, dtype=np.int64)
     for line, fields in rows:
         words = dict(zip(header, map(str.strip, fields), strict=True))
         for name, known in codes.items():
@@ -215,9 +221,4 @@ def _read(path: Path, columns: dict[str, Values]) -> Array:
         if not (word.isascii() and word.isdigit() and len(word) <= 16):
             raise line_error(path, line, f"{shown(word)} is not a count. Give a whole number from 0 on.")
         counts[place] = int(word)
-    if (counts < 0).any():
-        raise DomainError(
-            f"{path} has no count for {int((counts < 0).sum()):,} of {counts.size:,} combinations of values. Give "
-            "every combination one row, with 0 where nobody is."
-        )
     return counts
