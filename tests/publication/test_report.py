@@ -23,6 +23,7 @@ from hdmm import ZCDP, ApproxDP, Domain, Integers, Labels, Prefix, PureDP, Recei
 from hdmm.answers.table import Forecast, Table
 from hdmm.base.exceptions import ReportError
 from hdmm.base.numbers import number, up
+from hdmm.base.templates import templates
 from hdmm.baselines import identity, laplace
 from hdmm.describe.table_column import named_columns
 from hdmm.matrix import Dense, ExtendedDiagonal, Eye, PIdentity, to_dense
@@ -171,7 +172,10 @@ def test_nothing_turns_escaping_off() -> None:
     assert not re.search(
         r"innerHTML|outerHTML|insertAdjacent|document\.write|eval|Function|fetch|[<&]", SCRIPT.read_text()
     )
+    escaped = templates("hdmm.publication.report").autoescape
+    assert callable(escaped)
     for path in folder.iterdir():
+        assert escaped(path.name)
         assert not re.search(r"\|\s*safe|autoescape|Markup", path.read_text()), path.name
         assert not re.search(r"=\{\{", path.read_text()), path.name  # attributes are in quotes
     for path in folder.parent.glob("*.py"):
