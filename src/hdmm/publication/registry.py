@@ -1,8 +1,8 @@
 """A record for the registry of deployments of differential privacy that OpenDP keeps, at its most complete tier.
 
 The registry asks for YAML by a schema (github.com/opendp/deployments-registry-data, schemas/deployments-schema.yaml).
-What a release says is written. What only the office knows is marked, also where one of the answers that the schema lists
-must stand there.
+What a release says is written. What only the office knows is marked, also where one of the answers that the schema
+lists must stand there.
 """
 
 from __future__ import annotations

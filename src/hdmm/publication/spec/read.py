@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from hdmm.base.exceptions import DomainError, FileError, PrivacyError, SpecError
+from hdmm.base.exceptions import FileError, PrivacyError, SpecError
 from hdmm.data.engines.address import has_secret, is_address
 from hdmm.describe.amount import Amount
 from hdmm.describe.domain import Declaration, Domain
