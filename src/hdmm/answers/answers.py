@@ -94,7 +94,8 @@ class Answers(NotebookValue):
         at = slice(*ends.tolist())
         workload = Workload(self.workload.domain, self.workload.products[start:stop])
         counts = self.counts[at]
-        return Answers(workload, counts, self.centre[at] if self.biased else counts, self.form, self.noise)
+        centre = self.centre[at] if self.biased else counts
+        return Answers(workload, counts, centre, self.form, self.noise, known=self.known)
 
     @property
     def biased(self) -> bool:
