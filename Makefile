@@ -130,7 +130,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gene
 UPGRADE ?=
 lock: $(BIN)/.tools  ## pin what pyproject.toml asks for, by hash, for every Python and system
 	$(COMPILE) --extra dev --output-file requirements/dev.txt
-	printf 'editables\nhatchling\n' | $(COMPILE) - --constraint requirements/dev.txt --output-file requirements/user.txt
+	printf 'editables\nhatchling\n' | $(COMPILE) - --extra studio --extra xlsx --constraint requirements/dev.txt --output-file requirements/user.txt
 	$(COMPILE) --extra bench --constraint requirements/dev.txt --output-file requirements/bench.txt
 	$(COMPILE) --extra docs --constraint requirements/dev.txt --output-file requirements/docs.txt
 	echo 'attrs>=22.2' | $(COMPILE) --extra referee --constraint requirements/dev.txt --constraint requirements/bench.txt \

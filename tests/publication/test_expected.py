@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from hdmm import Domain, Integers, load_spec, optimize
+from hdmm.answers.first_order import ratio_variances
 from hdmm.apps.cli import run
 from hdmm.base.exceptions import SpecError, StrategyError
 from hdmm.baselines import identity
-from hdmm.publication.first_order import ratio_variances
 from hdmm.publication.outlook import Outlook, outlook
 from hdmm.publication.spec import Spec
 from hdmm.sql import parse
@@ -82,11 +82,17 @@ def test_a_margin_can_be_tried_on_the_command_line(tmp_path: Path) -> None:
     spec = read(tmp_path, MEAN + COUNTS.replace('"%s"', "100").replace("%%", "%"))
     assert spec.aiming({"wages": 20}).tables[0].margin == 20
     assert spec.aiming({"counts": "5 %"}).tables[1].margin == 5
-    for margin in ("2 %", math.inf):
-        with pytest.raises(StrategyError):
-            spec.aiming({"wages": margin})
-    with pytest.raises(StrategyError, match="wages"):
-        spec.aiming({"wage": 3})
+    bare = replace(spec, tables=tuple(replace(table, margin=None, expected=None) for table in spec.tables))
+    bad: list[tuple[Spec, str, float | str]] = [(spec, "wages", each) for each in ("2 %", "40", math.inf, math.nan, 0)]
+    for about, name, margin in [
+        *bad,
+        (spec, "wage", 3),
+        (spec, "wage", "3 %"),
+        (bare, "wages", 3),
+        (bare, "counts", "3 %"),
+    ]:
+        with pytest.raises(StrategyError, match=name):  # one class for whatever is no target, as in Python
+            about.aiming({name: margin})
 
 
 def test_quantiles_to_first_order_are_as_noise_moves_them() -> None:
@@ -203,7 +209,14 @@ def test_a_relative_margin_needs_an_expectation(tmp_path: Path) -> None:
     [
         ("low = 0, high = 4_000", "low = 4_000, high = 0", "Give a low that is below high"),
         ("step = 10", "step = 7", "do not divide"),
-        ("wage = {", "age = {", "An attribute has this name"),
+        ("wage = {", "age = {", "line 11, amounts.age: Amount 'age': An attribute has this name"),
+        ("last = 19 }\nsmokes", "last = 19, groups = { wage = 10 } }\nsmokes", "amounts.wage: .*A level has this name"),
+        ("low = 0, high = 4_000", "low = 0, high = 4_000, steps = 3", "Did you mean 'step'"),
+        ("step = 10", "step = 0", "above 0"),
+        ("step = 10", "step = nan", "step of an amount is nan"),
+        ("expected = 100", "expected = nan", "a number above 0"),
+        ('margin = "10 %"', "margin = -3", "a number above 0, or a percentage"),
+        ('margin = "10 %"', "margin = inf", "a number above 0, or a percentage"),
         ("low = 0", "low = nan", "nan"),
         ("high = 4_000", "high = inf", "inf"),
         ("high = 4_000", "high = 9_007_199_254_740_994", "2\\*\\*53"),
@@ -220,7 +233,7 @@ def test_bad_input_is_refused_before_any_debit(
     tables = COUNTS.replace('"%s"', "100").replace("%%", "%")
     text = SPEC % (tables, 'epsilon = "1"', 'epsilon = "1"')
     assert there in text
-    write_spec(tmp_path, text.replace(there, bad))
+    write_spec(tmp_path, text.replace(there, bad, 1))
     rows = "sex,age,smokes,income,wage\nM,1,0,5,100\nF,2,1,30,nan\nM,3,0,60,1e300\nF,4,1,5,\n"
     (tmp_path / "people.csv").write_text(rows)
     assert run(["release", "people.toml", "--yes"]) == 1

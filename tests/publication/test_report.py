@@ -7,13 +7,14 @@ import hashlib
 import re
 import shutil
 import xml.etree.ElementTree as ET
-from dataclasses import replace
+from dataclasses import asdict, replace
 from fractions import Fraction
 from itertools import pairwise, product
 from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from examples.report import sample
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,10 +23,12 @@ from hdmm import ZCDP, ApproxDP, Domain, Integers, Labels, Prefix, PureDP, Recei
 from hdmm.answers.table import Forecast, Table
 from hdmm.base.exceptions import ReportError
 from hdmm.base.numbers import number, up
+from hdmm.base.templates import templates
 from hdmm.baselines import identity, laplace
 from hdmm.describe.table_column import named_columns
 from hdmm.matrix import Dense, ExtendedDiagonal, Eye, PIdentity, to_dense
 from hdmm.privacy.guarantee import Noise
+from hdmm.publication.registry import record_of
 from hdmm.publication.report import Report, render
 from hdmm.publication.report.page import MOST_SHOWN_ROWS
 from hdmm.publication.report.pictures import MOST_BASES, MOST_BLOCKS, base_picture, measured
@@ -67,7 +70,9 @@ def ages(n: int) -> list[tuple[str, ...]]:
 
 def report(*tables: Table, **changes: object) -> Report:
     strategy = Strategy.identity(Domain({"sex": ["M", "F"], "age": 3}))
-    made = Report("A report", "people", "2026-01-01", PureDP("0.5"), Unit(), RECEIPT, 0.95, tables, strategy, "OPT_M")
+    made = Report(
+        "A report", "people", "2026-01-01", PureDP("0.5"), Unit(), (RECEIPT,), 0.95, tables, strategy, "OPT_M"
+    )
     return replace(made, **changes)
 
 
@@ -129,7 +134,7 @@ def hostile() -> Report:
         created=EVIL,
         operator=EVIL,
         strategy=Strategy(domain, (Block(1.0, ((0, PIdentity(np.ones((1, 4)))), (1, Eye(2)))),)),
-        receipt=replace(RECEIPT, dataset=EVIL, hash=EVIL, timestamp=EVIL),
+        receipts=(replace(RECEIPT, dataset=EVIL, hash=EVIL, timestamp=EVIL),),
     )
 
 
@@ -167,7 +172,10 @@ def test_nothing_turns_escaping_off() -> None:
     assert not re.search(
         r"innerHTML|outerHTML|insertAdjacent|document\.write|eval|Function|fetch|[<&]", SCRIPT.read_text()
     )
+    escaped = templates("hdmm.publication.report").autoescape
+    assert callable(escaped)
     for path in folder.iterdir():
+        assert escaped(path.name)
         assert not re.search(r"\|\s*safe|autoescape|Markup", path.read_text()), path.name
         assert not re.search(r"=\{\{", path.read_text()), path.name  # attributes are in quotes
     for path in folder.parent.glob("*.py"):
@@ -467,7 +475,7 @@ def test_what_does_not_fit_is_refused() -> None:
 
 
 def test_no_tables_no_rows_no_ledger() -> None:
-    page = words(parsed(render(report(receipt=None))))
+    page = words(parsed(render(report(receipts=()))))
     assert "This release has no tables." in page
     assert "no ledger was debited" in page
     assert "This table has no rows." in words(parsed(render(report(table([], columns=("age",))))))
@@ -642,3 +650,18 @@ def test_totals_do_not_dwarf_what_they_are_of() -> None:
     marginals = figure(table([("M", "(all)"), ("(all)", "old")], [10, 12]))
     assert len(list(marginals.iter("circle"))) == 2  # where every row is a total of something, all are
     assert "(all)" not in words(marginals[1])
+
+
+@pytest.mark.parametrize("privacy", [PureDP("1e-20"), ApproxDP("0.1", "1e-9"), ZCDP("1e-7"), ZCDP("123456789.5")])
+def test_parameters_in_the_registry_are_numbers(privacy: PureDP | ApproxDP | ZCDP) -> None:
+    record = yaml.safe_load(record_of(report(table(ages(3)), privacy=privacy)))
+    found = record["deployment"]["privacy_loss"]["privacy_parameters"]
+    assert all(isinstance(value, float) for value in found.values())
+    assert {name: Fraction(repr(value)) for name, value in found.items()} == asdict(privacy)
+
+
+def test_every_paper_says_which_rows_are_impossible() -> None:
+    about = report(table(ages(3)), impossible=("age = 0",), where="month = 1", most_rows=2)
+    for said in about.counted():
+        assert said in record_of(about)
+        assert said in words(parsed(render(about)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -42,6 +42,7 @@ UNION = 2.0 * Workload.product(Domain({"x": 4, "y": 3}), x=Width(2)) + Workload.
 )
 
 
+@cache
 def found(w: Workload, restart: int = 0) -> Strategy:
     problem = Problem(w).merged
     plans = {"Identity": Strategy.identity(problem.given.domain)}

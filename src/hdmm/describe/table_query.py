@@ -16,6 +16,7 @@ from typing import TypeAlias, cast, final
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import ArrayLike
 
 from hdmm.base.exceptions import WorkloadError
 from hdmm.base.frozen import assign
@@ -205,6 +206,12 @@ class TableQuery:
     def __post_init__(self) -> None:
         assign(self, combine=combined(self.aggregates), group=self.group or self.name, title=self.title or self.name)
 
+    @classmethod
+    def of_rows(cls, name: str, workload: Workload) -> TableQuery:
+        """A table whose rows are the queries of a workload, without labels."""
+        unlabelled = GroupLabels(workload.queries, lambda: itertools.repeat((), workload.queries))
+        return cls(name, (), workload, (RowBlock((), (), (unlabelled,)),))
+
     @property
     def columns(self) -> tuple[str, ...]:
         """The names of the columns of labels."""
@@ -253,6 +260,19 @@ class TableQuery:
         """Whether the table may have a margin: of counts and sums, or of one measure in groups of an expected size."""
         return self.linear or (self.expected is not None and len(self.aggregates) == 1)
 
+    def expecting(self, counts: ArrayLike) -> TableQuery:
+        """The same table with what is expected of it: one typical count, or a count of each row."""
+        try:
+            found = np.asarray(counts, dtype=np.float64)
+        except (TypeError, ValueError):
+            found = np.array(math.nan)
+        if found.shape not in ((), (self.rows,)) or not ((found > 0) & (found < math.inf)).all():
+            raise WorkloadError(
+                f"What is expected, {brief(counts)}, is neither a count above 0 nor a list of {self.rows:,} of them, "
+                "one per row. Give a typical count, such as 20_000."
+            )
+        return replace(self, expected=float(np.median(found)), expected_rows=found if found.ndim else None)
+
     def aimed(self, margin: float | str | None) -> TableQuery:
         """The same table with this margin of error for every row: in its unit, or as a part of what is expected."""
         if margin is None:
@@ -295,7 +315,9 @@ def stated_margin(given: float | str, expected: float | None) -> float:
         return float(given)
     percent = _PERCENT.fullmatch(given)
     if percent is None or not 0 < float(percent[1]) < math.inf:
-        raise WorkloadError(f'The margin {brief(given)} is neither a number nor a percentage. Give 50, or "2 %".')
+        raise WorkloadError(
+            f'The margin {brief(given)} is neither a number nor a percentage above 0. Give 50, or "2 %".'
+        )
     if expected is None:
         raise WorkloadError(
             f"A margin of {given.strip()} is a part of a count, and none is expected. Give the table a typical one, "

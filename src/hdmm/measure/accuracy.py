@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from fractions import Fraction
 
+from hdmm.answers.first_order import worst_part
 from hdmm.answers.margins import half_width
 from hdmm.base.exceptions import StrategyError
 from hdmm.data.counts import checked_rows_bound
 from hdmm.describe.workload import Workload
-from hdmm.measure.release import form_in_noise
-from hdmm.privacy.guarantee import ZCDP, Noise, Privacy, PureDP, Unit
-from hdmm.select.goal import Goal, checked_targets, largest_variance
+from hdmm.measure.measurement import form_in_noise
+from hdmm.measure.targets import allowed_margins
+from hdmm.privacy.guarantee import ZCDP, Noise, Privacy, PureDP
+from hdmm.privacy.unit_of_privacy import Unit
+from hdmm.select.goal import Goal
 from hdmm.strategy.lattice import Lattice
 from hdmm.strategy.strategy import Strategy
 
@@ -21,10 +24,16 @@ _MOST_RATIO = 1e75  # whose square is below 2**500, the largest ε or ρ
 
 
 def margins(goal: Goal, lattice: Lattice, privacy: Privacy, *, level: float, unit: Unit) -> dict[str, float]:
-    """The largest margin of error of a row of each table, as a release with this privacy prints it. O(queries)."""
-    noise, tables = privacy.noise, goal.published.tables
-    form = form_in_noise(lattice.strategy, lattice.scales(privacy, unit), noise)
-    return {name: half_width(math.sqrt(largest_variance(w, form)), level, noise) for name, w in tables.items()}
+    """The largest margin of error of a row of each table, in its unit, as a release with this privacy prints it.
+
+    Those of means, percentages and quantiles are at counts as expected; without any, there is none. O(queries).
+    """
+    form = form_in_noise(lattice.strategy, lattice.scales(privacy, unit), privacy.noise)
+    return {
+        name: half_width(max(worst_part(rows, form) for rows in each), level, privacy.noise)
+        for name, each in goal.error_rows.items()
+        if each
+    }
 
 
 def lattice_for(strategy: Strategy, noise: Noise, workload: Workload, rows_bound: int | None = None) -> Lattice:
@@ -33,12 +42,19 @@ def lattice_for(strategy: Strategy, noise: Noise, workload: Workload, rows_bound
 
 
 def least_privacy(
-    goal: Goal, lattice: Lattice, noise: Noise, targets: Mapping[str, float], *, level: float, unit: Unit
+    goal: Goal,
+    lattice: Lattice,
+    noise: Noise,
+    targets: Mapping[str, float | str] | None,
+    *,
+    level: float,
+    unit: Unit,
 ) -> PureDP | ZCDP:
     """The least ε (Laplace) or ρ (Gaussian), rounded up to four digits, at which every margin is at most its target.
 
-    The lattice is the strategy as it is measured, rounded to integers. Margins fall as 1/ε or 1/√ρ except for the steps
-    of the noise, so one evaluation gives the answer and a second one confirms it.
+    Without targets, those of the goal hold. The lattice is the strategy as it is measured, rounded to integers. Margins
+    fall as 1/ε or 1/√ρ except for the steps of the noise, so one evaluation gives the answer and a second one confirms
+    it.
 
     >>> from hdmm import Domain, Workload
     >>> goal = Goal({"sex": Workload.marginals(Domain({"sex": 2}), k=1)})
@@ -46,19 +62,14 @@ def least_privacy(
     >>> least_privacy(goal, identity, Noise.LAPLACE, {"sex": 10.0}, level=0.95, unit=Unit())
     PureDP('0.3012')
     """
-    wanted = checked_targets(goal.tables, targets)
-    goal = Goal({name: goal.tables[name] for name in wanted})
+    wanted = allowed_margins(goal, targets)
+    given = PureDP if noise is Noise.LAPLACE else ZCDP
 
     def excess(privacy: Privacy) -> float:
-        found = margins(goal, lattice, privacy, level=level, unit=unit)
-        return max(found[name] / target for name, target in wanted.items())
+        """The largest ratio of a margin to its target."""
+        form = form_in_noise(lattice.strategy, lattice.scales(privacy, unit), noise)
+        return half_width(max(worst_part(rows, form, allowed) for rows, allowed in wanted), level, noise)
 
-    return least_at(noise, excess)
-
-
-def least_at(noise: Noise, excess: Callable[[PureDP | ZCDP], float]) -> PureDP | ZCDP:
-    """The least ε or ρ at which `excess`, the largest ratio of a margin to its target, is at most 1."""
-    given = PureDP if noise is Noise.LAPLACE else ZCDP
     ratio = excess(given(1))
     if not 0 < ratio < _MOST_RATIO:
         raise StrategyError(

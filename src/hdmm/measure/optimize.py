@@ -14,6 +14,7 @@ from concurrent.futures import Executor
 from dataclasses import replace
 from typing import final
 
+from numpy.typing import ArrayLike
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Column
@@ -22,10 +23,11 @@ from threadpoolctl import threadpool_limits
 from hdmm.answers.margins import half_width
 from hdmm.base.exceptions import StrategyError
 from hdmm.base.steps import NotebookLine, in_notebook
-from hdmm.describe.advice import small_margins
+from hdmm.describe.table_query import TableQuery
 from hdmm.describe.workload import Workload
 from hdmm.engines import Device
 from hdmm.measure.plan import Plan
+from hdmm.measure.targets import small_targets, stated_goal
 from hdmm.privacy.guarantee import Noise
 from hdmm.reconstruct.known import Known, known_counts, known_products
 from hdmm.select.goal import Goal, Objective
@@ -40,10 +42,11 @@ DEFAULT_TIME_LIMIT = 60.0  # seconds: restarts after it have not paid in trials
 
 
 def optimize(
-    workload: Workload | Mapping[str, Workload] | Goal,
+    workload: Workload | Mapping[str, Workload | TableQuery] | Goal,
     *,
     objective: Objective | str | None = None,
-    targets: Mapping[str, float] | None = None,
+    targets: Mapping[str, float | str] | None = None,
+    expected: Mapping[str, ArrayLike] | None = None,
     level: float | None = None,
     known: Known | Sequence[Known] | None = None,
     noise: Noise | str = Noise.LAPLACE,
@@ -61,11 +64,16 @@ def optimize(
     """The best strategy OPT_HDMM finds for the workload (Section 7 of the paper), as a Plan.
 
     `workload` is one Workload, or a mapping from the names of tables to theirs, or the goal of a specification
-    (`spec.goal`). `objective` is what is minimised: "total" (the default for a Workload), the sum of all squared
-    errors; "tables" (the default for a mapping), the sum of the tables' mean squared errors; "worst", the largest
-    variance of any query. Weights count in all of these. If `targets` gives margins of error by table instead, the
-    budget at which all of them hold is minimised, at confidence `level` (0.95): see `Plan.privacy_for`. Margins are
-    numbers of rows, and of rows as they are published, so that the weights of a table with a target do not count.
+    (`spec.goal`). A named table may also be one of `hdmm.sql.parse`, with means, percentages or quantiles. `objective`
+    is what is minimised: "total" (the default for a Workload), the sum of all squared errors; "tables" (the default for
+    a mapping), the sum of the tables' mean squared errors; "worst", the largest variance of any query. Weights count in
+    all of these.
+
+    If `targets` gives margins of error by table instead, the budget at which all of them hold is minimised, at
+    confidence `level` (0.95): see `Plan.privacy_for`. Margins are in the unit of a table's rows, as they are published,
+    so that the weights of a table with a target do not count. `expected` is a typical count by table, or one per row:
+    then "2 %" of it is a target, too. Targets for means, percentages and quantiles need it, and hold to first order if
+    all values are equally common.
 
     `known` are counts that are public already: none of the budget goes to them, and they lower the error of the rest.
 
@@ -88,10 +96,10 @@ def optimize(
     ('OPT_0', True)
     """
     begun = time.monotonic()
-    goal = Goal.of(workload, objective, targets, level)
+    goal = stated_goal(workload, objective, targets, level, expected)
     noise = Noise.of(noise)
     half_width(1.0, goal.level, noise)  # so that a level that is none is refused before the search
-    for line in small_margins(targets or {}):
+    for line in small_targets(goal, targets):
         warnings.warn(line, stacklevel=2)
     if restarts < 1:
         raise StrategyError(f"The number of restarts is {restarts}. Use at least 1.")

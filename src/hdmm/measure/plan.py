@@ -19,11 +19,10 @@ from hdmm.answers.margins import half_width
 from hdmm.base.exceptions import DataError, FileError, HdmmError, LedgerError, PrivacyError, StrategyError
 from hdmm.base.notebook import Card, NotebookValue
 from hdmm.base.numbers import up
-from hdmm.bounds.gap import certified_gap, summed
-from hdmm.bounds.svd import svd_bound
+from hdmm.bounds.gap import KNOWN_LOOSENESS, certified_gap, loose_bound
 from hdmm.data import Data
 from hdmm.describe.advice import advice as domain_advice
-from hdmm.describe.advice import small_margins
+from hdmm.describe.error_rows import ErrorRows
 from hdmm.describe.workload import Workload
 from hdmm.engines import Device, Workers
 from hdmm.io import Stored, StrictRecord, load_record, save_record
@@ -31,8 +30,10 @@ from hdmm.measure.accuracy import lattice_for, least_privacy, margins
 from hdmm.measure.chunked_release import ChunkedRelease
 from hdmm.measure.measure import measure
 from hdmm.measure.release import Release
-from hdmm.privacy.guarantee import ZCDP, ApproxDP, GaussianDP, Noise, Privacy, PureDP, Unit
+from hdmm.measure.targets import small_targets
+from hdmm.privacy.guarantee import ZCDP, ApproxDP, GaussianDP, Noise, Privacy, PureDP
 from hdmm.privacy.ledger import Ledger
+from hdmm.privacy.unit_of_privacy import Unit
 from hdmm.reconstruct.known import Known, KnownRecord, known_products, known_records, read_known
 from hdmm.select.goal import Goal, Objective, checked_targets
 from hdmm.select.search import Candidate
@@ -47,6 +48,7 @@ class GoalFile(StrictRecord, frozen=True):
     objective: Objective
     targets: list[tuple[str, float]]
     level: float
+    rows: list[tuple[str, list[Stored[ErrorRows]]]] | UnsetType = UNSET
 
 
 class PlanFile(StrictRecord, frozen=True):
@@ -92,9 +94,8 @@ class Plan(NotebookValue):
         """How far the objective can be above that of the best strategy there is, certified, as a fraction of it.
 
         A squared error for "total" and "tables"; for "worst" and targets, the ρ that is needed. None for Laplace noise,
-        which has no such bound, and for predicates on several attributes at once where it is above 0.21, a tenth of a
-        margin of error, because that does not distinguish a good plan from a bad one. Beside known counts, only "total"
-        and "tables" have one, for marginals and on up to 1,024 cells. Seconds at most, once.
+        which has no bound that is near the best plans. Beside known counts, only "total" and "tables" have one, for
+        marginals and on up to 1,024 cells. Seconds at most, once.
 
         >>> from hdmm import Domain, optimize
         >>> optimize(Workload.marginals(Domain({"a": 3, "b": 4}), k=1), noise="gaussian", restarts=1).gap < 1e-3
@@ -134,7 +135,7 @@ class Plan(NotebookValue):
 
     def privacy_for(
         self,
-        targets: Mapping[str, float] | None = None,
+        targets: Mapping[str, float | str] | None = None,
         level: float | None = None,
         *,
         unit: Unit | None = None,
@@ -143,7 +144,8 @@ class Plan(NotebookValue):
         """The least privacy budget, rounded up, at which every row of each table has at most its margin of error.
 
         Margins are those that the tables of a release print at this confidence level, of unbiased estimates; weights do
-        not count. Without `targets`, those of the plan hold. Give `rows_bound` if the data declares one.
+        not count. Without `targets`, those of the plan hold; they are stated as for `optimize`, and parts are of what
+        was expected there. Give `rows_bound` if the data declares one.
 
         >>> from hdmm import Domain, optimize
         >>> plan = optimize({"sex": Workload.marginals(Domain({"sex": 2}), k=1)}, restarts=1)
@@ -154,11 +156,11 @@ class Plan(NotebookValue):
             self.goal,
             lattice_for(self.strategy, self.noise, self.workload, rows_bound),
             self.noise,
-            self.goal.targets if targets is None else targets,
+            targets,
             level=self.goal.level if level is None else level,
             unit=unit or Unit(),
         )
-        for line in small_margins(targets or {}):
+        for line in small_targets(self.goal, targets):
             warnings.warn(line, stacklevel=2)
         return found
 
@@ -181,7 +183,12 @@ class Plan(NotebookValue):
         lattice = lattice_for(self.strategy, self.noise, self.workload)
         found = margins(self.goal, lattice, privacy, level=self.goal.level, unit=unit or Unit())
         title, upward = "Margins of error", f"margin of the worst row (± at {100 * self.goal.level:g} %)"
-        return errors_chart(title, found, privacy, names="table", upward=upward, targets=self.goal.targets)
+        targets = {
+            name: min(float(rows.margin.min()) for rows in each if rows.margin is not None)
+            for name, each in self.goal.error_rows.items()
+            if any(rows.margin is not None for rows in each)
+        }
+        return errors_chart(title, found, privacy, names="table", upward=upward, targets=targets)
 
     @overload
     def measure(
@@ -325,10 +332,11 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
 
 
 def _goal_file(goal: Goal) -> GoalFile | UnsetType:
-    if goal == Goal.of(goal.workload):
+    if goal == Goal.of(goal.workload) and not goal.rows:
         return UNSET
     sizes = [(name, len(table.products)) for name, table in goal.tables.items()]
-    return GoalFile(sizes, goal.objective, list(goal.targets.items()), goal.level)
+    rows = [(name, list(each)) for name, each in goal.rows.items()]
+    return GoalFile(sizes, goal.objective, list(goal.targets.items()), goal.level, rows or UNSET)
 
 
 def _goal(file: GoalFile, workload: Workload, at: str) -> Goal:
@@ -349,7 +357,10 @@ def _goal(file: GoalFile, workload: Workload, at: str) -> Goal:
         half_width(1.0, file.level, Noise.LAPLACE)
     except HdmmError as wrong:
         raise FileError(f"{at} goal: {wrong}") from None
-    return Goal(tables, file.objective, targets, file.level)
+    rows = {} if isinstance(file.rows, UnsetType) else {name: tuple(each) for name, each in file.rows}
+    if any(own.workload.domain != workload.domain for each in rows.values() for own in each):
+        raise FileError(f"{at} goal: the rows of tables are over another domain than the workload. Plan again.")
+    return Goal(tables, file.objective, targets, file.level, rows=rows)
 
 
 def _explain(plan: Plan) -> list[str]:
@@ -367,9 +378,12 @@ def _explain(plan: Plan) -> list[str]:
     if plan.gap is not None:
         smaller = up(100 * (1 - (1 + plan.gap) ** -0.5), 2)
         lines.append(f"No strategy can have errors that are more than {smaller} % smaller.")
-    elif not plan.known and (bound := svd_bound(summed(plan.goal.in_counts))) > 0:
-        times = math.sqrt(plan.value / bound)
-        lines.append(f"No strategy can be more than {up(times, 2)} times better (singular values, a loose bound).")
+    elif not plan.known and (bound := loose_bound(plan.goal.in_counts)) > 0:
+        times, (least, most) = math.sqrt(plan.value / bound), KNOWN_LOOSENESS
+        lines += [
+            f"No strategy can be more than {up(times, 2)} times better (a loose bound, from Gaussian noise).",
+            f"On 2 to 9 cells, where the best strategies are known, a factor of {least} to {most} is the bound's own.",
+        ]
     lines.append(f"It measures {_measured(plan.strategy, plan.noise)}.")
     by_operator: dict[str, list[Candidate]] = {}
     for candidate in plan.candidates:

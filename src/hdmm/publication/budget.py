@@ -10,11 +10,11 @@ from typing import final
 from hdmm.base.exceptions import BudgetError, LedgerError
 from hdmm.base.numbers import up
 from hdmm.privacy.audit import Audit, Entry, audit_of
-from hdmm.privacy.guarantee import Privacy, Unit
 from hdmm.privacy.hidden import shown_unit, steps, steps_between
 from hdmm.privacy.ledger import Ledger, open_account
 from hdmm.privacy.names import shown_name
 from hdmm.privacy.spending import Parameter, Spending
+from hdmm.privacy.unit_of_privacy import Unit
 from hdmm.privacy.units import SYMBOLS, UNITS, account, charge, parted, shown
 from hdmm.publication.protection import DELTA
 from hdmm.publication.spec import Spec
@@ -44,7 +44,7 @@ class Budget:
         return self.cap - self.spent
 
     def times(self, unit: Unit) -> int:
-        """How many times a spend on this unit of privacy counts; 1 also where `unpayable` says why it cannot."""
+        """How many times a spend on this unit of privacy counts; 1 if it cannot be paid (see `unpayable`)."""
         return 1 if self.unit is None else steps(self.unit, unit) or 1
 
     def shown(self, amount: Fraction) -> str:
@@ -53,7 +53,7 @@ class Budget:
 
     @property
     def summary(self) -> str:
-        """What is spent and left, in words."""
+        """What was spent and what is left, in words."""
         cap, spent, left = map(self.shown, (self.cap, self.spent, self.remaining))
         hidden = "" if self.unit is None else f" The amounts hide {shown_unit(self.unit)}."
         return f"Dataset {self.dataset!r}: {left} left of {cap}; {spent} spent.{self._in_epsilon}{hidden}"
@@ -86,7 +86,7 @@ class Budget:
 
     @property
     def name_warning(self) -> str | None:
-        """What to ask oneself before a name near others opens an account; None if none is near."""
+        """A warning before a name that is close to others opens an account; None if no name is close."""
         if not self.near:
             return None
         return (
@@ -130,7 +130,7 @@ def paying_ledger(spec: Spec, found: Budget, *, new_dataset: bool) -> Ledger:
 
 
 def check_payable(spec: Spec, found: Budget) -> None:
-    """Raise BudgetError if a release cannot be paid, which says why and what to do."""
+    """Raise BudgetError, which says why and what to do, if a release cannot be paid."""
     if why := unpayable(spec, found):
         raise BudgetError(why)
 
@@ -207,13 +207,13 @@ def _how_to_raise(spec: Spec) -> str:
     return f"To raise the ledger's cap to that, run {command}."
 
 
-def cost(spec: Spec, found: Budget, privacy: Privacy | None = None) -> Fraction:
-    """What a release spends of its account, at the privacy of the specification or at another."""
-    return Fraction(charge(privacy or spec.privacy, found.parameter, found.times(spec.unit), gaussian=True), UNITS)
+def cost(spec: Spec, found: Budget) -> Fraction:
+    """What a release spends of its account."""
+    return Fraction(charge(spec.privacy, found.parameter, found.times(spec.unit), gaussian=True), UNITS)
 
 
 def converted(spec: Spec, found: Budget) -> str:
-    """A sentence about a spend that counts several times, because the account has another unit; else nothing."""
+    """A sentence about a spend that counts several times because the account has another unit; otherwise empty."""
     times = found.times(spec.unit)
     if times == 1 or found.unit is None:
         return ""

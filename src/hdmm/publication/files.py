@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final, final
 import numpy as np
 
 from hdmm.answers.margins import GRADES, OBS_STATUS
-from hdmm.answers.table import BINNED, Table, apart, plain
+from hdmm.answers.table import BINNED, NUMBER_COLUMNS, Table, apart, plain
 from hdmm.base.lazy import Lazy
 from hdmm.describe.entries import Number
 from hdmm.describe.table_column import LabelEnds
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 else:
     pa, pq = Lazy("pyarrow"), Lazy("pyarrow.parquet")
 
-NUMBER_COLUMNS = ("estimate", "stddev", "lower", "upper")
 RELIABILITY_COLUMNS = ("reliable", "note")
 SDMX_COLUMNS = ("OBS_STATUS", "CONF_STATUS")
 BIN_COLUMNS = ("lower_with_bins", "upper_with_bins")

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 
 from hdmm.answers.combinations import sum_variances
+from hdmm.answers.first_order import ratio_variances
 from hdmm.answers.table import Forecast
 from hdmm.base.exceptions import HdmmError
 from hdmm.baselines import identity, laplace
@@ -16,7 +17,6 @@ from hdmm.describe.workload import Workload
 from hdmm.measure.plan import Plan
 from hdmm.measure.prepare import Prepared, prepare
 from hdmm.privacy.guarantee import Privacy
-from hdmm.publication.first_order import ratio_variances
 from hdmm.publication.spec import Spec
 from hdmm.strategy.form import Form, constant_variances
 

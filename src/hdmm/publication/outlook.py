@@ -10,30 +10,26 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
-import numpy as np
-import scipy.sparse as sp
-
-from hdmm.answers.combinations import sum_variances
+from hdmm.answers.first_order import error_rows, worst_deviation, worst_part
 from hdmm.answers.margins import half_width
 from hdmm.answers.table import Forecast
 from hdmm.base.exceptions import StrategyError
 from hdmm.describe.table_query import TableQuery
-from hdmm.measure.accuracy import least_at, rounded_up
+from hdmm.measure.accuracy import least_privacy, rounded_up
 from hdmm.measure.combine import check_alike, check_same_rows, check_unit, combine
+from hdmm.measure.measurement import form_in_noise
 from hdmm.measure.optimize import optimize
 from hdmm.measure.plan import Plan
 from hdmm.measure.prepare import Prepared
-from hdmm.measure.release import Release, form_in_noise
+from hdmm.measure.release import Release
 from hdmm.privacy.gdp import gaussian_epsilon_up
 from hdmm.privacy.guarantee import ZCDP, ApproxDP, GaussianDP, Privacy, PureDP
-from hdmm.publication.first_order import ratio_variances
 from hdmm.publication.forecast import as_measured, forecasts, unit_variance
 from hdmm.publication.protection import DELTA, as_protective, best_guess, epsilon_at_delta
 from hdmm.publication.separately import Separate, separately
 from hdmm.publication.spec import Spec
 from hdmm.publication.spec.origin import rows_of
 from hdmm.reconstruct.nonnegative import check_nonnegative
-from hdmm.select.goal import largest_variance
 from hdmm.strategy.form import Form
 from hdmm.strategy.lattice import Lattice
 from hdmm.strategy.strategy import Strategy
@@ -101,7 +97,7 @@ class OtherNoise:
 @final
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What a plan promises for a specification. `refused` is why a release with it would be, if it would."""
+    """What a plan promises for a specification. `refused` is the reason why its release would be refused, if any."""
 
     forecasts: tuple[Forecast, ...]
     tables: tuple[TableOutlook, ...]
@@ -164,7 +160,7 @@ def _by_table(spec: Spec, form: Form, expected: Sequence[Forecast], alone: Separ
 
 
 def _refusal(spec: Spec, form: Form) -> str | None:
-    """Why the kind of counts that [output] asks for cannot be made from the plan; None if it can."""
+    """The reason why the plan cannot give the kind of counts that [output] asks for; None if it can."""
     try:
         if spec.output.counts != "unbiased":
             check_nonnegative(form, integers=spec.output.counts == "integers")
@@ -177,15 +173,8 @@ def _least(spec: Spec, measured: Prepared) -> LeastBudget | None:
     asked = [table for table in spec.tables if table.margin is not None and worst_deviation(table, measured.form) != 0]
     if not asked:  # what follows from known counts reaches its margin at any budget
         return None
-    noise = spec.privacy.noise
-    z = half_width(1.0, spec.output.level, noise)
-
-    def excess(privacy: Privacy) -> float:
-        scales = Lattice(measured.strategy).scales(privacy, spec.unit)
-        form = form_in_noise(measured.strategy, scales, noise)
-        return max(z * _excess(table, form) for table in asked)
-
-    found = least_at(noise, excess)
+    lattice, level = Lattice(measured.strategy), spec.output.level
+    found = least_privacy(spec.goal, lattice, spec.privacy.noise, None, level=level, unit=spec.unit)
     match spec.privacy, found:
         case ApproxDP(delta=delta), ZCDP(rho=rho):
             epsilon = rounded_up(float(gaussian_epsilon_up(rho, delta)))
@@ -205,7 +194,7 @@ def _least(spec: Spec, measured: Prepared) -> LeastBudget | None:
 
 
 def comparable(privacy: Privacy) -> Sequence[Privacy]:
-    """Guarantees that other noise gives, for comparison; the last one protects equally.
+    """Other guarantees, for comparison; the last one protects equally.
 
     Pure ε is compared with (ε, 10⁻⁹), and with ρ = ε²/2, which it implies; (ε, δ) with pure ε; ρ and μ with the pure ε
     where their noise has (ε, 10⁻⁹). Under the last one, whoever guesses at even odds whether rows are there is right
@@ -228,7 +217,7 @@ def comparable(privacy: Privacy) -> Sequence[Privacy]:
 
 
 def other_noise(spec: Spec, plan: Plan) -> tuple[OtherNoise, ...]:
-    """What the other noise gives, by a plan found in a tenth of the time limit, or a second."""
+    """The other guarantee, with margins by a plan found in a tenth of the time limit, or in a second."""
     others = comparable(spec.privacy)
     quick = optimize(
         spec.goal,
@@ -265,29 +254,10 @@ def _typical_of(z: float, each: Sequence[Forecast], errors: Sequence[float | Non
     return z * math.sqrt(math.fsum(squares) / max(sum(one.rows for one in each), 1))
 
 
-def worst_deviation(table: TableQuery, form: Form) -> float | None:
-    """The largest standard deviation of a row; None if it depends on the data, and nothing is expected of these."""
-    if not table.linear:
-        variances = ratio_variances(table, form)
-        return None if variances is None else math.sqrt(float(variances.max(initial=0.0)))
-    if table.combine is None:
-        return math.sqrt(largest_variance(table.workload, form))
-    return math.sqrt(float(sum_variances(table.workload, form, table.combine).max(initial=0.0)))
-
-
-def _excess(table: TableQuery, form: Form) -> float:
-    """The largest standard deviation of a row as a part of the margin that it may have."""
-    if table.relative is not None:
-        return _largest_part(table, form) / table.relative
-    return (worst_deviation(table, form) or 0.0) / (table.margin or math.inf)
-
-
 def _largest_part(table: TableQuery, form: Form) -> float:
-    """The largest standard deviation of a row as a part of its expected count."""
-    if table.expected_rows is None:
-        return (worst_deviation(table, form) or 0.0) / (table.expected or math.inf)
-    combine = sp.eye_array(table.rows, format="csr") if table.combine is None else table.combine
-    return float((np.sqrt(sum_variances(table.workload, form, sp.csr_array(combine))) / table.expected_rows).max())
+    """The largest standard deviation of a row as a part of its expected count; 0 if none is expected."""
+    rows = error_rows(table)
+    return 0.0 if rows is None or rows.expected is None else worst_part(rows, form, rows.expected)
 
 
 @final

@@ -14,13 +14,13 @@ from typing import final
 import numpy as np
 
 from hdmm.answers.combinations import sum_variances
+from hdmm.answers.first_order import ratio_variances
 from hdmm.answers.table import Forecast
 from hdmm.base.exceptions import HdmmError
 from hdmm.baselines import laplace
 from hdmm.describe.table_query import TableQuery
 from hdmm.matrix import Array, Eye
 from hdmm.privacy.guarantee import Noise
-from hdmm.publication.first_order import ratio_variances
 from hdmm.publication.forecast import unit_variance
 from hdmm.publication.spec import Spec
 from hdmm.select.goal import Objective, largest_variance

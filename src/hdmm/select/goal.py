@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
@@ -22,11 +22,12 @@ import numpy as np
 from hdmm.base.exceptions import StrategyError
 from hdmm.base.hints import brief, did_you_mean
 from hdmm.base.numbers import LEVEL
+from hdmm.describe.error_rows import ErrorRows
 from hdmm.describe.product import Product
 from hdmm.describe.workload import Workload
 from hdmm.matrix import Array, to_dense
 from hdmm.privacy.guarantee import Noise
-from hdmm.select.parts import POWERS, Parts
+from hdmm.select.terms import POWERS, Parts
 from hdmm.strategy.error import check_support
 from hdmm.strategy.form import Form, constant_variances, total_variances
 from hdmm.strategy.strategy import Strategy
@@ -64,6 +65,10 @@ class Goal:
     are of rows as they are published. A table without one is held to ten times the largest, divided by its weights.
     With `means` a table counts by the mean of its variances in place of the largest.
 
+    `rows` are those of tables whose rows are not just its queries: quotients, sums of several, or counts beside an
+    expectation; none of a table whose margins depend on data. The tables that such a one is searched for by are named
+    after it: "pay/1", "pay/2".
+
     >>> from hdmm import Domain, Prefix
     >>> domain = Domain({"sex": 2, "age": 4})
     >>> tables = {"sex": Workload.marginals(domain, [("sex",)]), "ages": Workload.product(domain, age=Prefix())}
@@ -79,6 +84,7 @@ class Goal:
     targets: Mapping[str, float] = field(default_factory=dict[str, float])
     level: float = LEVEL
     means: bool = False
+    rows: Mapping[str, tuple[ErrorRows, ...]] = field(default_factory=dict[str, tuple[ErrorRows, ...]], compare=False)
 
     def __post_init__(self) -> None:
         tables = {name: published(w) if name in self.targets else w for name, w in self.tables.items()}
@@ -186,6 +192,19 @@ class Goal:
         """The goal with tables whose rows are as they are published: the weights of none count."""
         return replace(self, tables={name: published(w) for name, w in self.tables.items()})
 
+    @cached_property
+    def error_rows(self) -> dict[str, tuple[ErrorRows, ...]]:
+        """The rows of every table as it is published, by the name that users know, with the margins they may have."""
+        found: dict[str, tuple[ErrorRows, ...]] = {}
+        for name, table in self.published.tables.items():
+            whole = name.rpartition("/")[0]
+            if name not in self.rows and whole in self.rows and whole not in self.tables:
+                found[whole] = self.rows[whole]
+            else:
+                margin = np.array([self.targets[name]]) if name in self.targets else None
+                found[name] = self.rows.get(name, (ErrorRows(table, margin=margin),))
+        return found
+
     def errors(self, strategy: Strategy, noise: Noise) -> dict[str, float]:
         """The root mean squared error of each table at unit noise, weights included."""
         unit = float(strategy.sensitivity(noise))
@@ -217,16 +236,21 @@ class Goal:
         return max(deviation**2 / self.allowed[name] for name, deviation in worst.items())
 
 
-def checked_targets(tables: Mapping[str, Workload], targets: Mapping[str, float]) -> dict[str, float]:
+def check_named(what: str, name: object, tables: Collection[str]) -> None:
+    """Refuse what is said about a table that does not exist."""
+    if name not in tables:
+        raise StrategyError(
+            f"There is {what} for {name!r}, but no table of that name.{did_you_mean(str(name), list(tables))} The "
+            f"tables are: {', '.join(map(repr, tables))}."
+        )
+
+
+def checked_targets(tables: Collection[str], targets: Mapping[str, float]) -> dict[str, float]:
     """The margins of error asked for, by table; StrategyError if one is not a margin or its table does not exist."""
     if not targets:
         raise StrategyError("The targets are empty. Give a margin of error for at least one table.")
     for name, target in targets.items():
-        if name not in tables:
-            raise StrategyError(
-                f"There is a target for {name!r}, but no table of that name.{did_you_mean(name, list(tables))} The "
-                f"tables are: {', '.join(map(repr, tables))}."
-            )
+        check_named("a target", name, tables)
         if isinstance(target, bool) or not isinstance(target, Real) or not 0 < float(target) < math.inf:
             raise StrategyError(
                 f"The target for {name!r} is {brief(target)}. Give a margin of error above 0, such as 50."

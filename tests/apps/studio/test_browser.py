@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import tomllib
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -255,10 +256,19 @@ def test_attributes_amounts_and_measures_are_edited(tmp_path: Path) -> None:
             view.click("#add-column")
             view.click("text=An amount, which is added up")
             view.fill("#column-name", name)
-            view.fill("#column-declaration", "{ low = 10, high = 0 }")
+            view.fill("#column-low", "10")
+            view.fill("#column-high", "0")
             view.click("#column-save")
-            view.locator("#column-said").get_by_text("Give a low that is below high").wait_for()
-            view.fill("#column-declaration", "{ low = 0, high = 5_000 }")
+            beside(view, "high").get_by_text("Give a low that is below high").wait_for()
+            view.fill("#column-low", "ten")
+            view.click("#column-save")
+            beside(view, "low").get_by_text("Write a number").wait_for()
+            view.fill("#column-low", "0")
+            view.fill("#column-high", "5_000")
+            view.fill("#column-amount-step", "3")
+            beside(view, "step").get_by_text("do not divide").wait_for()
+            view.fill("#column-amount-step", "0.5")
+            view.locator("#column-said", has_text="0 to 5,000").wait_for()
             view.screenshot(path=tmp_path / f"column-{width}.png")
             view.click("#column-save")
             view.locator("#attribute-list h3", has_text=name).wait_for()
@@ -277,6 +287,90 @@ def test_attributes_amounts_and_measures_are_edited(tmp_path: Path) -> None:
             view.close()
     asked = {table.name: table.expected for table in load_spec(path).tables}
     assert asked["mean-wage"] == asked["mean-cost"] == 200
+
+
+def beside(view: Any, field: str) -> Any:
+    """What is said beside a field of the form for attributes and amounts that is shown."""
+    return view.locator(f'[data-field="{field}"]:visible .error')
+
+
+DECLARED = """
+[domain]
+sex = ["M", "F"]
+age = { first = 0, last = 19 }
+district = { labels = ["01", "02", 3, "a, b"], levels = { side = ["North", "North", "South", "South, too"] } }
+income = { bins = [0, 10, 50_000, 100_000], values = [5, 30, 75_000] }
+tract = { levels = "tracts.csv", outside = "other" }
+school = { first = 1, last = 4, levels = "schools.csv" }  # no form has a file beside other keys
+"""
+
+
+def test_every_kind_of_attribute_has_a_form(tmp_path: Path) -> None:
+    """What a form shows and saves again is what was declared; each kind is declared, with its errors beside fields."""
+    head, _, rest = SPEC.partition("[domain]")
+    text = f"{head}{DECLARED}{rest[rest.index('[[table]]') :]}"
+    (tmp_path / "tracts.csv").write_text("tract,county\nT1,Kent\nT2,Essex\n")
+    (tmp_path / "schools.csv").write_text("school,kind\n1,a\n2,a\n3,b\n4,b\n")
+    path = tmp_path / "people.toml"
+    path.write_text(text)
+    load_spec(path)
+    with opened() as browser, studio(path) as served:
+        for width in (1280, 390):
+            view = browser.new_page(viewport={"width": width, "height": 900})
+            view.set_default_timeout(60_000)
+            view.goto(served.address)
+            for name in ("sex", "age", "district", "income", "tract", "school"):
+                view.click(f"[aria-label='Change {name}']")
+                view.screenshot(path=tmp_path / f"{name}-{width}.png")
+                assert view.evaluate("(e => e.scrollWidth <= e.clientWidth)(document.querySelector('dialog[open]'))")
+                view.click("#column-save")
+                view.locator("#column-dialog").wait_for(state="hidden")
+            assert path.read_text() == text
+            fields = view.locator("#attribute-list li").all()
+            boxes = [each.bounding_box() for each in fields]
+            assert not any(overlap(a, b) for i, a in enumerate(boxes) for b in boxes[:i])
+            view.close()
+        view = browser.new_page()
+        view.set_default_timeout(60_000)
+        view.goto(served.address)
+        view.click("[aria-label='Change age']")
+        view.fill("#column-groups", "decade = 10\nstage = 6, 12")
+        view.locator("#column-said", has_text="levels: decade, stage").wait_for()
+        view.fill("#column-levels", "half = young, old")
+        beside(view, "levels").get_by_text("2 group names for 20 values").wait_for()
+        view.fill("#column-levels", "")
+        view.fill("#column-groups", "decade = 0")
+        beside(view, "groups").get_by_text("a whole number from 1").wait_for()
+        view.fill("#column-groups", "decade = 10\nstage = 6, 12")
+        view.fill("#column-last", "-1")
+        beside(view, "last").get_by_text("a last that is not below").wait_for()
+        view.fill("#column-last", "24")
+        view.click("#column-save")
+        view.locator("#attribute-list", has_text="decade, stage").wait_for()
+        view.click("[aria-label='Change income']")
+        view.fill("#column-values", "5, 30")
+        beside(view, "values").get_by_text("Give one value per bin").wait_for()
+        view.fill("#column-bins", "0, 50, 10")
+        view.fill("#column-values", "")
+        beside(view, "bins").get_by_text("Edges must increase").wait_for()
+        view.fill("#column-bins", "0, 10, 50_000, 100_000")
+        view.fill("#column-values", "5, 30, 75_000.5")
+        view.locator("#column-said", has_text="3 values, bins").wait_for()
+        view.click("#column-save")
+        view.locator("#column-dialog").wait_for(state="hidden")
+        view.click("#add-column")
+        view.fill("#column-name", "job")
+        view.fill("#column-labels", 'nurse\n"true"\ntrue\n"007"\n7')
+        view.locator("#column-said", has_text="5 values").wait_for()
+        view.select_option("#column-outside", "other")
+        view.locator("#column-said", has_text="6 values").wait_for()
+        view.click("#column-save")
+        view.locator("#attribute-list h3", has_text="job").wait_for()
+    domain = tomllib.loads(path.read_text())["domain"]
+    assert domain["age"] == {"first": 0, "last": 24, "groups": {"decade": 10, "stage": [6, 12]}}
+    assert domain["income"] == {"bins": [0, 10, 50_000, 100_000], "values": [5, 30, 75_000.5]}
+    assert domain["job"] == {"labels": ["nurse", "true", True, "007", 7], "outside": "other"}
+    assert "bins = [0, 10, 50_000, 100_000]" in path.read_text()  # as it was written
 
 
 def overlap(a: dict[str, float], b: dict[str, float]) -> bool:

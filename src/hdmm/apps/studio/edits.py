@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from typing import Any, Literal, TypeAlias, cast
@@ -10,10 +11,11 @@ import msgspec
 import tomlkit
 from tomlkit.container import Container
 from tomlkit.exceptions import TOMLKitError
-from tomlkit.items import AoT, Item, Table, Whitespace
+from tomlkit.items import AoT, InlineTable, Item, Table, Whitespace
 
 from hdmm.base.exceptions import FileError
 from hdmm.io.strict_records import StrictRecord
+from hdmm.publication.spec.keys import SpecLabel
 
 _BREAKS = re.compile(r"\r\n?|\n")
 FORM_KEYS = (
@@ -60,15 +62,16 @@ class RemoveTable(StrictRecord, frozen=True, tag="remove"):
 
 
 class SetColumn(StrictRecord, frozen=True, tag="column"):
-    """An attribute of [domain], or an amount of [amounts]: its name, and its declaration as TOML; None removes it.
+    """An attribute of [domain], or an amount of [amounts]: its name, and how it is declared; None removes it.
 
-    `name` is what it was called before; None adds one.
+    `name` is what it was called before; None adds one. The declaration is a list of values or a table of keys, as the
+    form has them, or text in TOML.
     """
 
     part: Literal["domain", "amounts"]
     name: str | None
     called: str
-    declaration: str | None
+    declaration: str | list[SpecLabel] | dict[str, Any] | None
 
 
 class SetGoals(StrictRecord, frozen=True, tag="goals"):
@@ -269,7 +272,7 @@ def _set_column(document: tomlkit.TOMLDocument, edit: SetColumn) -> None:
         if not part and edit.part == "amounts":
             document.pop("amounts")
         return
-    value = _declaration(edit.declaration)
+    value = _declaration(edit.declaration, part.get(edit.name or edit.called))
     if edit.name == edit.called:
         part[edit.called] = value
         return
@@ -281,10 +284,12 @@ def _set_column(document: tomlkit.TOMLDocument, edit: SetColumn) -> None:
         part.value.add(item)
 
 
-def _declaration(text: str) -> Item:
-    """One value of TOML; FileError if the text is not one."""
+def _declaration(given: str | list[SpecLabel] | dict[str, Any], there: object) -> Item:
+    """One value of TOML, with what is declared already as it is written; FileError if a text is not one."""
+    if not isinstance(given, str):
+        return _inline(given, there)
     try:
-        document = tomlkit.parse(f"value = {_BREAKS.sub(' ', text).strip()}\n")
+        document = tomlkit.parse(f"value = {_BREAKS.sub(' ', given).strip()}\n")
     except TOMLKitError:
         document = {}
     if set(document) != {"value"}:
@@ -295,17 +300,29 @@ def _declaration(text: str) -> Item:
     return cast(Item, document["value"])
 
 
-def declarations(data: bytes) -> list[dict[str, str]]:
-    """The attributes and amounts of a file that can be read, each with its declaration as it is written."""
+def _inline(given: object, there: object) -> Item:
+    """A value on one line, the parts of it that do not change as they are written, such as 200_000."""
+    if isinstance(there, Item) and json.dumps(there.unwrap()) == json.dumps(given):
+        return there
+    if not isinstance(given, dict):
+        return tomlkit.item(given)
+    made = tomlkit.inline_table()
+    for key, value in cast(dict[str, object], given).items():
+        made.append(key, _inline(value, there.get(key) if isinstance(there, InlineTable) else None))
+    return made
+
+
+def declarations(data: bytes) -> list[dict[str, Any]]:
+    """The attributes and amounts of a file that can be read, each with its declaration as it is written, and read."""
     document = tomlkit.parse(data.removeprefix(_BOM).decode().replace("\r\n", "\n"))
-    found: list[dict[str, str]] = []
+    found: list[dict[str, Any]] = []
     for part in ("domain", "amounts"):
         held = document.get(part)
         if isinstance(held, Table):
             for name, value in held.items():
                 if isinstance(value, Item) and not isinstance(value, Table):
                     text = " ".join(value.as_string().split())
-                    found.append({"part": part, "name": name, "declaration": text})
+                    found.append({"part": part, "name": name, "declaration": text, "keys": value.unwrap()})
     return found
 
 

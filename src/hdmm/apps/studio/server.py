@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeAlias, final
 
+from msgspec.structs import replace
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -30,6 +32,7 @@ from hdmm.apps.studio.spec_file import ChangedError, Snapshot, StudioFile
 from hdmm.apps.studio.view import (
     OutlookCache,
     as_json,
+    attribute_view,
     budget_step,
     budget_steps,
     budget_view,
@@ -41,7 +44,7 @@ from hdmm.apps.studio.work import ChildRun, ReleaseRequest
 from hdmm.base.exceptions import BudgetError, FileError, HdmmError, LedgerError, SpecError, SqlError
 from hdmm.describe.domain import Domain
 from hdmm.io.strict_json import Json
-from hdmm.io.strict_records import StrictRecord
+from hdmm.io.strict_records import StrictRecord, written
 from hdmm.publication.budget import Budget, budget_of, check_payable
 from hdmm.publication.spec import Spec
 from hdmm.publication.unpublished import is_kept
@@ -52,6 +55,8 @@ _FILES = {"/": "studio.html", "/studio.js": "studio.js", "/studio.css": "studio.
 _TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 # The report is a page of its own, which brings its own policy; here it is kept apart from the studio's origin.
 _OBJECTIVE = "objective was left out of [plan], because margins of error now say what a plan aims at."
+_OPTIONAL = ("levels", "groups", "values", "outside", "step")  # keys of a declaration, without which it is one
+_NEEDED = ("high", "last", "bins", "labels", "levels")
 _REPORT_POLICY = "sandbox allow-scripts allow-modals; frame-ancestors 'none'"
 
 Answer: TypeAlias = dict[str, Json]
@@ -118,7 +123,7 @@ class Studio:
         return {"step": found}
 
     def try_edit(self, edit: Edit) -> Answer:
-        """Whether an edit makes sense, and how large its table is; if not, at which place. Nothing is saved."""
+        """Whether an edit makes sense, and what it makes; if not, where, and in which field. Nothing is saved."""
         found = self.file.snapshot()
         spec = self.file.spec(found)
         try:
@@ -128,13 +133,16 @@ class Studio:
         except SqlError as wrong:
             return {"ok": False, **_located(wrong)}
         except SpecError as wrong:
-            return {"ok": False, "error": _without_place(wrong), "key": wrong.key}
+            field = self._field(found, edit, wrong) if isinstance(edit, SetColumn) else None
+            return {"ok": False, "error": _without_place(wrong), "key": wrong.key, "field": field}
         groups = list(made.groups.values())
         match edit:
             case AddTable():
                 tables = groups[-1]
             case ChangeTable(name=name):  # by its place, because a name may hold a variable
                 tables = groups[[text["name"] for text in table_texts(found.data)].index(name)]
+            case SetColumn(called=name, declaration=declaration) if declaration is not None:
+                return {"ok": True, "column": attribute_view(_declared(made)[name])}
             case RemoveTable() | SetColumn() | SetGoals():
                 tables = []
         return {
@@ -143,6 +151,37 @@ class Studio:
             "count": len(tables),
             "columns": list[Json](tables[0].columns) if len(tables) == 1 else [],
         }
+
+    def _field(self, found: Snapshot, edit: SetColumn, wrong: SpecError) -> str | None:
+        """The field of a form that an error is about: the key that it names, or without which there is another error.
+
+        Otherwise it is the last of those that there must be; None if the error is elsewhere in the file.
+        """
+        keys, place = edit.declaration, written((edit.part, edit.called))
+        keys = {"labels": keys} if isinstance(keys, list) else keys
+        if not isinstance(keys, dict):
+            return None
+        if wrong.file != str(self.file.path) and isinstance(keys.get("levels"), str):
+            return "levels"  # a file of them
+        if not f"{wrong.key}.".startswith(f"{place}."):
+            return None
+        if named := re.match(r"\.(\w+)", wrong.key.removeprefix(place)):
+            return named[1]
+
+        def remains(other: SetColumn) -> bool:
+            try:
+                self.file.spec(Snapshot(edited(found.data, other)))
+            except SpecError as still:
+                return still.key == written((other.part, other.called))
+            return False
+
+        if not remains(replace(edit, called=f"{edit.called}_")):
+            return "called"
+        for key in (key for key in _OPTIONAL if key in keys):
+            rest = {other: value for other, value in keys.items() if other != key}
+            if not remains(replace(edit, declaration=rest)):
+                return key
+        return next((key for key in _NEEDED if key in keys), None)
 
     def edit(self, edit: Edit, seen: str) -> Answer:
         """Save an edit if it makes sense and the file is what the page has seen."""

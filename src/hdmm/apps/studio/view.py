@@ -23,7 +23,8 @@ from hdmm.describe.numeric import Bins, Integers
 from hdmm.describe.table_query import TableQuery
 from hdmm.io.strict_json import Json
 from hdmm.measure.plan import Plan, load_plan
-from hdmm.privacy.guarantee import ZCDP, ApproxDP, GaussianDP, Privacy, PureDP, format_amount, parameter, short_name
+from hdmm.privacy.exact_number import format_amount
+from hdmm.privacy.guarantee import ZCDP, ApproxDP, GaussianDP, Privacy, PureDP, parameter, short_name
 from hdmm.privacy.spending import Parameter
 from hdmm.privacy.units import UNITS, charge
 from hdmm.publication.budget import Budget, converted, cost, unpayable
@@ -53,14 +54,15 @@ def spec_view(spec: Spec, found: Snapshot) -> dict[str, Json]:
         "cells": spec.domain.size,
         "time_limit": spec.plan.time_limit,
         "output": str(spec.output.folder),
-        "attributes": [_attribute(part) for part in parts],
+        "attributes": [attribute_view(part) for part in parts],
         "declared": cast(Json, declarations(found.data)),
         "tables": [_table(spec, *each, text) for each, text in zip(spec.groups.items(), texts, strict=True)],
         "privacy": _privacy(spec.privacy),
     }
 
 
-def _attribute(part: Attribute) -> Json:
+def attribute_view(part: Attribute) -> Json:
+    """An attribute or amount, and the first of its values."""
     values = part.values
     shown = [_label(part, code) for code in range(min(part.size, _MOST_LABELS))]
     kind = "whole numbers" if isinstance(values, Integers) else "bins" if isinstance(values, Bins) else "labels"

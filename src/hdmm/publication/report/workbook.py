@@ -19,9 +19,8 @@ from hdmm.base.exceptions import ReportError
 from hdmm.base.lazy import Lazy
 from hdmm.base.numbers import date, many, percent
 from hdmm.publication.files import STDDEV
-from hdmm.publication.report.contents import Report, counted_rows, listed
+from hdmm.publication.report.contents import Report, listed, quotable
 from hdmm.publication.report.labels import shown
-from hdmm.publication.report.method import quotable
 
 if TYPE_CHECKING:
     import openpyxl
@@ -139,16 +138,13 @@ def _mark(sheet: Worksheet, name: str, heads: Sequence[str], rows: int) -> None:
 def _facts(report: Report) -> list[tuple[str, str]]:
     level = percent(report.level)
     biased = report.kind != "unbiased"
-    counted = counted_rows(
-        report.strategy.domain, most_rows=report.most_rows, impossible=report.impossible, where=report.where
-    )
     known: list[tuple[str, str]] = []
     if report.known:
         known.append(("Without noise", f"Counts {listed(report.known)}, and all that follows from them alone."))
     return [
         ("Protection", f"{report.guarantee}, hiding {report.unit}. Numbers carry random noise."),
         *known,
-        ("Rows", " ".join(counted)),
+        ("Rows", " ".join(report.counted())),
         ("Estimate", "The number. " + ("It is biased: see the report." if biased else "Noise may make it negative.")),
         ("From, To", f"The true number of what is counted lies between these with a probability of at least {level}."),
         ("Margin", "The same as estimate ± margin, unless the interval reaches further to one side."),
@@ -200,7 +196,8 @@ def _rows_within(table: Table) -> Iterator[list[str | _Value]]:
         values += [] if table.bins is None else row.bins or (None, None)
         if table.shares is not None:
             values += [None] * 4 if share is None else [share.estimate, share.margin, share.lower, share.upper]
-        missing = _NOT_RELIABLE if row.grade == "suppressed" else _NOT_AVAILABLE if numbers is None else _NOT_APPLICABLE
+        known = numbers is not None and numbers.estimate.is_finite()
+        missing = _NOT_RELIABLE if row.grade == "suppressed" else _NOT_APPLICABLE if known else _NOT_AVAILABLE
         yield [*map(shown, row.labels), *(_value(each, missing) for each in [*values, row.stddev]), row.grade]
 
 

@@ -171,7 +171,7 @@ class TableKeys(StrictRecord, frozen=True, kw_only=True):
         Margin | Text | None,
         about(
             'The margin of error, at output.level, that every count may have; "2 %" is a part of `expected`.',
-            'a number, or a percentage such as "2 %",',
+            'a number above 0, or a percentage such as "2 %",',
         ),
     ] = None
     expected: Annotated[
@@ -179,7 +179,7 @@ class TableKeys(StrictRecord, frozen=True, kw_only=True):
         about(
             "A typical count of the table, to which margins are compared; or the output folder of an earlier release, "
             "or a CSV file, with a count of each row.",
-            "a number, or the path of a folder or a CSV file,",
+            "a number above 0, or the path of a folder or a CSV file,",
         ),
     ] = None
 
@@ -252,7 +252,7 @@ class OutputPart(StrictRecord, frozen=True, kw_only=True):
     ] = None
 
 
-class ReportKeys(StrictRecord, frozen=True, kw_only=True):
+class ReportPart(StrictRecord, frozen=True, kw_only=True):
     """[report]"""
 
     organisation: Annotated[Text | None, about("Who publishes the tables.")] = None
@@ -309,8 +309,8 @@ class SpecFile(StrictRecord, frozen=True, kw_only=True):
         list[KnownKeys] | KnownKeys, about("[known] or [[known]], counts that are public, and carry no noise.")
     ] = field(default_factory=list[KnownKeys])
     output: Annotated[OutputPart, about("[output], where the tables go.")] = field(default_factory=OutputPart)
-    report: Annotated[ReportKeys, about("[report], who publishes the tables, and about which period.")] = field(
-        default_factory=ReportKeys
+    report: Annotated[ReportPart, about("[report], who publishes the tables, and about which period.")] = field(
+        default_factory=ReportPart
     )
     plan: Annotated[PlanPart, about("[plan], how a strategy is searched for.")] = field(default_factory=PlanPart)
 

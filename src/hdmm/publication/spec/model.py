@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from shlex import quote
@@ -12,7 +12,7 @@ from typing import final
 
 from msgspec import structs
 
-from hdmm.base.exceptions import StrategyError, WorkloadError
+from hdmm.base.exceptions import StrategyError
 from hdmm.base.hints import did_you_mean
 from hdmm.base.numbers import many
 from hdmm.data.engines.address import without_password
@@ -20,12 +20,12 @@ from hdmm.describe.advice import advice, small_margins
 from hdmm.describe.domain import Domain
 from hdmm.describe.table_query import TableQuery
 from hdmm.describe.workload import Workload
-from hdmm.privacy.guarantee import Privacy, Unit
-from hdmm.publication.first_order import aims
-from hdmm.publication.letterhead import NOBODY, Letterhead
-from hdmm.publication.spec.keys import DataPart, OutputPart, PlanPart
+from hdmm.measure.targets import aimed, check_targets, goal_of
+from hdmm.privacy.guarantee import Privacy
+from hdmm.privacy.unit_of_privacy import Unit
+from hdmm.publication.spec.keys import DataPart, OutputPart, PlanPart, ReportPart
 from hdmm.reconstruct.known import Known
-from hdmm.select.goal import Goal, Objective, checked_targets
+from hdmm.select.goal import Goal, Objective
 
 _LONGEST_PART = 60  # characters of the names of tables in the name of a folder
 
@@ -60,7 +60,8 @@ class Spec:
     plan: PlanPart
     impossible: tuple[str, ...] = ()
     known: tuple[Known, ...] = ()
-    letterhead: Letterhead = NOBODY
+    letterhead: ReportPart = field(default_factory=ReportPart)
+    logo: str | None = None  # of the letterhead, as a data URL
     variables: tuple[tuple[str, str], ...] = ()
     options: tuple[str, ...] = ()  # of a command line, that say what else is not as in the file
     withheld: frozenset[str] = frozenset()  # variables in the address of the data (security O6)
@@ -68,25 +69,8 @@ class Spec:
 
     @property
     def goal(self) -> Goal:
-        """What a plan is made for: the margins where tables have some, else the objective over weighted tables.
-
-        Beside margins, a table without one is held to ten times the largest, divided by its weight.
-        """
-        tables: dict[str, Workload] = {}
-        targets: dict[str, float] = {}
-        for name, each in self.groups.items():
-            asked = [aim for table in each for aim in aims(table)]
-            if asked and all(table.linear for table in each):
-                targets[name] = min(target for _, target in asked)
-            elif asked:  # queries of several units, each with a target of its own
-                named = {f"{name}/{k}": aim for k, aim in enumerate(asked, start=1)}
-                tables |= {own: workload for own, (workload, _) in named.items()}
-                targets |= {own: target for own, (_, target) in named.items()}
-                continue
-            tables[name] = _together(each)
-        if targets:
-            return Goal.of(tables, None, targets, self.output.level)
-        return Goal.of(tables, self.plan.objective or Objective.TABLES, None, self.output.level)
+        """What a plan is made for: the margins where tables have some, else the objective over weighted tables."""
+        return goal_of(self.groups, self.plan.objective or Objective.TABLES, self.output.level)
 
     @property
     def groups(self) -> dict[str, list[TableQuery]]:
@@ -102,7 +86,7 @@ class Spec:
         margins = {
             table.group: table.margin
             for table in self.tables
-            if table.margin is not None and table.workload.in_counts() == table.workload  # not of sums
+            if table.margin is not None and table.linear and table.workload.in_counts() == table.workload  # of counts
         }
         return [*(advice(self.domain) if self.plan.advice else []), *small_margins(margins)]
 
@@ -167,27 +151,9 @@ class Spec:
     def aiming(self, margins: Mapping[str, float | str]) -> Spec:
         """The same specification with these margins, or parts of expected counts, and no others; StrategyError if one
         is none."""
-        groups = self.groups
-        for name, margin in margins.items():
-            if name in groups and not isinstance(margin, str):
-                checked_targets({name: groups[name][0].workload}, {name: margin})
-        if unknown := [name for name in margins if name not in groups]:
-            checked_targets({name: _together(each) for name, each in groups.items()}, dict.fromkeys(unknown, 1.0))
-        tables = tuple(self._aimed(table, margins.get(table.group)) for table in self.tables)
+        check_targets(self.groups, margins)
+        tables = tuple(aimed(table, margins.get(table.group)) for table in self.tables)
         return replace(self, tables=tables, plan=structs.replace(self.plan, objective=None))
-
-    def _aimed(self, table: TableQuery, margin: float | str | None) -> TableQuery:
-        try:
-            return table.aimed(margin)
-        except WorkloadError as wrong:
-            raise StrategyError(f"Table {table.group!r}: {wrong}") from None
 
     def __repr__(self) -> str:
         return f"Spec({str(self.path)!r}, {many(len(self.tables), 'table')} over {self.domain.size:,} cells)"
-
-
-def _together(tables: Sequence[TableQuery]) -> Workload:
-    """The queries of tables that are asked for together, times their weight unless they have a margin."""
-    weight = 1.0 if tables[0].margin is not None else tables[0].weight
-    products = (product for table in tables for product in table.workload.products)
-    return Workload(tables[0].workload.domain, tuple(replace(p, weight=weight * p.weight) for p in products))

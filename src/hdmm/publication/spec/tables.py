@@ -10,12 +10,9 @@ from itertools import count
 from pathlib import Path
 from typing import cast, final
 
-import numpy as np
-
 from hdmm.base.exceptions import SpecError, WorkloadError
 from hdmm.base.hints import did_you_mean
-from hdmm.describe.attribute import Attribute, naming
-from hdmm.describe.column import columns
+from hdmm.describe.attribute import Attribute, columns, naming
 from hdmm.describe.domain import Domain
 from hdmm.describe.predicates import check_weight
 from hdmm.describe.table_query import TableQuery
@@ -53,7 +50,7 @@ def table_queries(
     rows = [sum(table.rows for table in group) for group in groups]
     if sum(rows) > MOST_ROWS:
         raise document.error(
-            ("table", int(np.argmax(rows)), "name"),
+            ("table", rows.index(max(rows)), "name"),
             f"All tables together have {sum(rows):,} rows, and this one has {max(rows):,}; the limit is "
             f"{MOST_ROWS:,}. Ask for fewer counts.",
         )
@@ -176,10 +173,9 @@ class _TablePart:
     def _expecting(self, table: TableQuery) -> TableQuery:
         """A table with what is expected of it: one typical count, or one of each row."""
         given = self.keys.expected
-        if not isinstance(given, str):
-            return replace(table, expected=given)
-        rows = read_expected(self.base / given, table)
-        return replace(table, expected=float(np.median(rows)), expected_rows=rows)
+        if given is None:
+            return table
+        return table.expecting(read_expected(self.base / given, table) if isinstance(given, str) else given)
 
     def _titles(self, tables: int) -> Sequence[str | None]:
         """The titles of each set of marginals, if there are some."""

@@ -961,12 +961,6 @@ async function reloadUnderTable() {
 
 // --- The dialog of an attribute or amount ---------------------------------------------------------------------------
 
-const HINTS = {
-  domain:
-    'Its values, from public knowledge: ["M", "F"], or { first = 0, last = 114, groups = { decade = 10 } } with a level ' +
-    "of tens, or { bins = [0, 10, 50] }, or { labels = [\"a\", \"b\"], levels = { area = [\"A\", \"A\"] } }.",
-  amounts: "The least and the largest value that may count: { low = 0, high = 10_000 }.",
-};
 let column = null; // the one that is changed; null to add one
 
 function openColumn(there) {
@@ -977,32 +971,189 @@ function openColumn(there) {
   for (const radio of document.querySelectorAll("[name=part]")) radio.checked = radio.value === (there?.part ?? "domain");
   $("parts").hidden = there !== null;
   $("column-remove").hidden = there === null;
-  drawPart();
+  const keys = declared(there);
+  $("column-kind").value = columnKind(there, keys);
+  for (const key of ["first", "last", "step", "low", "high"]) $(`column-${key}`).value = keys[key] ?? "";
+  $("column-amount-step").value = keys.step ?? "";
+  $("column-labels").value = (keys.labels ?? []).map((label) => written(label)).join("\n");
+  $("column-bins").value = listed(keys.bins);
+  $("column-values").value = listed(keys.values);
+  $("column-groups").value = named(keys.groups);
+  $("column-levels").value = typeof keys.levels === "string" ? "" : named(keys.levels);
+  $("column-file").value = typeof keys.levels === "string" ? keys.levels : "";
+  $("column-outside").value = keys.outside ?? "drop";
+  drawColumn();
+  faults({});
   put("column-said", null);
   $("column-dialog").showModal();
   $("column-name").focus();
 }
 
-const chosenPart = () => document.querySelector("[name=part]:checked").value;
-
-function drawPart() {
-  $("column-hint").textContent = HINTS[chosenPart()];
+// The keys of a declaration, in whichever of the short ways it is written.
+function declared(there) {
+  const keys = there?.keys ?? {};
+  if (Array.isArray(keys)) return { labels: keys };
+  return Number.isInteger(keys) ? { first: 0, last: keys - 1 } : keys;
 }
 
+// The form for a declaration: by the key that says what the values are, or as text if no form has all of it.
+function columnKind(there, keys) {
+  if (!there || there.part === "amounts") return "labels";
+  const kind = ["labels", "first", "bins", "levels"].find((key) => key in keys);
+  const file = typeof keys.levels === "string";
+  return kind && file === (kind === "levels") ? kind : "toml";
+}
+
+const chosenPart = () => document.querySelector("[name=part]:checked").value;
+const columnForm = () => (chosenPart() === "amounts" ? "amounts" : $("column-kind").value);
+
+function drawColumn() {
+  for (const part of document.querySelectorAll("[data-column]")) {
+    part.hidden = !part.dataset.column.split(" ").includes(columnForm());
+  }
+}
+
+// A label as the form shows it: in quotes if it would be read as something else without them.
+function written(label, among = "") {
+  const plain = typeof label !== "string" || (read(label) === label && label === label.trim() && !/["\n]/.test(label));
+  return plain && !(among && String(label).includes(among)) ? String(label) : JSON.stringify(label);
+}
+
+// What a text in the form stands for: a number, true or false, or itself; in quotes, the text in them.
+function read(text) {
+  const plain = text.trim();
+  if (/^[+-]?\d[\d_]*(\.\d+)?([eE][+-]?\d+)?$/.test(plain)) return Number(plain.replaceAll("_", ""));
+  if (plain === "true" || plain === "false") return plain === "true";
+  try {
+    return plain.startsWith('"') ? JSON.parse(plain) : plain;
+  } catch {
+    return plain;
+  }
+}
+
+const listed = (values) => (values ?? []).map((each) => written(each, ",")).join(", ");
+const named = (lists) => Object.entries(lists ?? {}).map(([name, of]) => `${name} = ${listed([of].flat())}`).join("\n");
+const lines = (id) => $(id).value.split("\n").filter((line) => line.trim());
+const items = (text) => (text.match(/\s*"(?:[^"\\]|\\.)*"\s*(?=,|$)|[^,]+/g) ?? []).filter((each) => each.trim()).map(read);
+
+// The declaration that the form states, and what is wrong in which of its fields before the server need be asked.
+function stated() {
+  const wrong = {};
+  const keys = {};
+  const number = (key, id = `column-${key}`, needed = true) => {
+    const text = $(id).value.trim();
+    const value = read(text);
+    if (text && typeof value === "number") keys[key] = value;
+    else if (text || needed) wrong[key] = "Write a number, such as 0, 0.5 or 10_000.";
+    if (Number.isInteger(value) && !Number.isSafeInteger(value)) wrong[key] = "Write a number of at most 2**53 in size.";
+  };
+  const numbers = (key, needed) => {
+    const values = items($(`column-${key}`).value);
+    if (values.length) keys[key] = values;
+    if (values.some((each) => typeof each !== "number") || (needed && !values.length)) {
+      wrong[key] = "Write numbers with commas between them, such as 0, 10_000, 50_000.";
+    }
+  };
+  const lists = (key, single) => {
+    const found = {};
+    for (const line of lines(`column-${key}`)) {
+      const [name, of] = [line.slice(0, line.indexOf("=")).trim(), items(line.slice(line.indexOf("=") + 1))];
+      if (!name || !line.includes("=") || !of.length) wrong[key] = "Write a name, =, and what follows, on each line.";
+      else if (name in found) wrong[key] = `${name} is there twice. Give each level a name of its own.`;
+      found[name] = single && of.length === 1 ? of[0] : of;
+    }
+    if (Object.keys(found).length) keys[key] = found;
+  };
+  switch (columnForm()) {
+    case "amounts":
+      number("low");
+      number("high");
+      number("step", "column-amount-step", false);
+      return { keys, wrong };
+    case "toml":
+      return { keys: $("column-declaration").value, wrong };
+    case "labels":
+      keys.labels = lines("column-labels").map(read);
+      if (!keys.labels.length) wrong.labels = "Write at least one value.";
+      break;
+    case "first":
+      number("first");
+      number("last");
+      number("step", "column-step", false);
+      lists("groups", true);
+      break;
+    case "bins":
+      numbers("bins", true);
+      numbers("values", false);
+      break;
+    default:
+      keys.levels = $("column-file").value.trim();
+      if (!keys.levels) wrong.levels = "Write the path of a CSV file.";
+  }
+  if (columnForm() !== "levels") lists("levels", false);
+  if ($("column-outside").value !== "drop") keys.outside = $("column-outside").value;
+  return { keys: Object.keys(keys).join() === "labels" ? keys.labels : keys, wrong };
+}
+
+// Say beside each field what is wrong with it, and take away what was said before.
+function faults(wrong) {
+  for (const place of document.querySelectorAll("[data-field]")) {
+    const text = place.closest("[hidden]") ? undefined : wrong[place.dataset.field];
+    place.querySelector(".error")?.remove();
+    place.querySelector("input, textarea, select").setAttribute("aria-invalid", String(Boolean(text)));
+    if (text) place.append(make("span", { class: "error", role: "alert" }, text));
+  }
+}
+
+const shownField = (key) => [...document.querySelectorAll(`[data-field="${key}"]`)].some((at) => !at.closest("[hidden]"));
+
 function columnEdit(remove) {
-  const called = $("column-name").value.trim();
   const name = column?.name ?? null;
-  const declaration = remove ? null : $("column-declaration").value;
-  return { type: "column", part: chosenPart(), name, called: remove ? name : called, declaration };
+  const called = remove ? name : $("column-name").value.trim();
+  return { type: "column", part: chosenPart(), name, called, declaration: remove ? null : stated().keys };
+}
+
+function soonColumn() {
+  clearTimeout(timer);
+  faults({});
+  put("column-said", null);
+  timer = setTimeout(() => attempt(() => tryColumn(false), "column-said"), 500);
+}
+
+// Whether the form can be saved. While it is being filled in, only what the server says of a whole one is shown.
+async function tryColumn(saving) {
+  const mine = ++asked;
+  const { wrong } = stated();
+  if (saving) faults(wrong);
+  if (Object.keys(wrong).length) return false;
+  const edit = columnEdit(false);
+  if (!edit.called) {
+    if (saving) faults({ called: "Give it a name: that of the column in the data." });
+    return false;
+  }
+  const said = await ask("try", edit);
+  if (mine !== asked) return false;
+  $("column-said").className = `said ${said.ok ? "fine" : "bad"}`;
+  const beside = !said.ok && shownField(said.field);
+  faults(beside ? { [said.field]: said.error } : {});
+  put("column-said", said.ok ? columnText(said.column) : beside ? null : said.error);
+  return said.ok;
+}
+
+function columnText({ counted, kind, ends, size, values, levels }) {
+  if (!counted) return `${ends}.`;
+  const first = values.slice(0, 6).join(", ") + (size > 6 ? ", …" : "");
+  const groups = levels.length ? `; levels: ${levels.join(", ")}` : "";
+  return `${plural(size, "value", "values")}, ${kind}: ${ends ?? first}${groups}.`;
 }
 
 async function saveColumn(remove) {
-  const edit = columnEdit(remove);
-  if (!edit.called) {
-    put("column-said", "Give it a name: that of the column in the data.");
+  clearTimeout(timer);
+  if (!remove && !(await tryColumn(true))) {
+    document.querySelector('#column-form [aria-invalid="true"]')?.focus();
     return;
   }
-  const said = await ask("edit", edit);
+  const said = await ask("edit", columnEdit(remove));
   $("column-dialog").close();
   await saved(said, remove ? "Removed." : "Saved.");
 }
@@ -1120,8 +1271,8 @@ function wire() {
   $("add-column").onclick = () => openColumn(null);
   $("column-remove").onclick = () => attempt(() => saveColumn(true), "column-said");
   $("column-form").oninput = () => {
-    drawPart();
-    put("column-said", null);
+    drawColumn();
+    soonColumn();
   };
   $("column-form").onsubmit = (event) => {
     event.preventDefault();

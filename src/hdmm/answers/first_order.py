@@ -15,10 +15,14 @@ import numpy as np
 import scipy.sparse as sp
 
 from hdmm.answers.combinations import sum_variances, uniform_answers
+from hdmm.describe.error_rows import ErrorRows
 from hdmm.describe.table_query import Quantiles, Quotient, TableQuery, size
 from hdmm.describe.workload import Workload
 from hdmm.matrix import Array
+from hdmm.select.goal import largest_variance, published
 from hdmm.strategy.form import Form
+
+_ONE = np.ones(1)
 
 
 def ratio_variances(table: TableQuery, form: Form) -> Array | None:
@@ -34,22 +38,53 @@ def ratio_variances(table: TableQuery, form: Form) -> Array | None:
     return factors**2 * sum_variances(table.workload, form, combine)
 
 
-def aims(table: TableQuery) -> Iterator[tuple[Workload, float]]:
+def error_rows(table: TableQuery) -> ErrorRows | None:
+    """The rows of a table as far as their errors go, with the margins that they may have; None if that depends on data.
+
+    It does for means, percentages and quantiles if nothing is expected, or if the rows are of several measures.
+    """
+    expected = table.expected if table.expected_rows is None else table.expected_rows
+    counts = None if expected is None else np.atleast_1d(np.asarray(expected, float))
+    if table.relative is not None and counts is not None:
+        margin = table.relative * counts
+    else:
+        margin = None if table.margin is None else np.array([table.margin])
+    if table.linear:
+        return ErrorRows(published(table.workload), table.combine, None, counts, margin)
+    found = _combination(table)
+    return None if found is None else ErrorRows(table.workload, *found, counts, margin)
+
+
+def worst_part(rows: ErrorRows, form: Form, allowed: Array = _ONE) -> float:
+    """The largest standard deviation of a row as a part of what is allowed, for each row or for all. O(queries)."""
+    if rows.combine is None and len(allowed) == 1:
+        return math.sqrt(largest_variance(rows.workload, form)) / float(allowed[0])
+    combine = sp.csr_array(sp.eye_array(rows.workload.queries)) if rows.combine is None else rows.combine
+    deviations = np.sqrt(sum_variances(rows.workload, form, combine))
+    factors = 1.0 if rows.factors is None else rows.factors
+    return float((deviations * factors / allowed).max(initial=0.0))
+
+
+def worst_deviation(table: TableQuery, form: Form) -> float | None:
+    """The largest standard deviation of a row; None if it depends on the data, and nothing is expected of these."""
+    rows = error_rows(table)
+    return None if rows is None else worst_part(rows, form)
+
+
+def aims(table: TableQuery, rows: ErrorRows | None) -> Iterator[tuple[Workload, float]]:
     """The queries that a table with a margin asks about, each with the margin it may have at most.
 
     Counts and sums may have that of the table, or less if a row adds up several. A mean of margin m has at most that if
     each of the p kinds of queries in it adds at most m²/p to its variance, as far as they are independent: the plan
-    aims at that, and the budget is found by exact variances.
+    aims at that, and the budget is found by exact variances. `rows` are its `error_rows`.
     """
     if table.linear:
         if table.target is not None:
             yield table.workload, table.target
         return
-    found = _combination(table)
-    if found is None or table.margin is None:
+    if rows is None or rows.combine is None or rows.factors is None or table.margin is None:
         return
-    combine, factors = found
-    squares = sp.csc_array(sp.diags_array(factors**2) @ combine.multiply(combine))
+    squares = sp.csc_array(sp.diags_array(rows.factors**2) @ rows.combine.multiply(rows.combine))
     starts = np.cumsum([0, *(product.queries for product in table.workload.products)]).tolist()
     spreads = [
         math.sqrt(float(np.asarray(squares[:, start:end].sum(axis=1)).max(initial=0.0)))
