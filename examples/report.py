@@ -67,7 +67,9 @@ def sample(seed: int = 0) -> Report:
         created="1 July 2026",
         privacy=release.privacy,
         unit=release.unit,
-        receipt=release.receipt and replace(release.receipt, timestamp="2026-07-01T09:00:00+00:00"),
+        receipts=tuple(
+            replace(each, timestamp="2026-07-01T09:00:00+00:00") for each in filter(None, [release.receipt])
+        ),
         level=0.95,
         tables=tuple(shown),
         strategy=release.strategy,

@@ -22,7 +22,7 @@ from benchmarks.paper.jobs import STRATEGIES, workload
 from benchmarks.paper.tables import PUBLISHED
 from hdmm import Strategy, Workload
 from hdmm.matrix import Array, Matrix, gram_inverse, to_dense
-from hdmm.strategy.grid import Grid
+from hdmm.strategy.class_inverse import Grid
 
 METHODS = ("Privelet", "HB", "Quadtree")
 TRIALS = 25  # of the paper, for methods whose error it could not compute

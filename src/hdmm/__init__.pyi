@@ -59,8 +59,8 @@ from hdmm.privacy.guarantee import (
     GaussianDP as GaussianDP,
     Noise as Noise,
     PureDP as PureDP,
-    Unit as Unit,
 )
+from hdmm.privacy.unit_of_privacy import Unit as Unit
 from hdmm.describe.product import Product as Product
 from hdmm.publication.publish import Publication as Publication, publish as publish
 from hdmm.measure.release import Release as Release, load_release as load_release

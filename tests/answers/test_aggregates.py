@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -38,7 +39,7 @@ from hdmm.base.numbers import LEVEL
 from hdmm.baselines import laplace
 from hdmm.matrix import to_dense
 from hdmm.measure.measure import measure
-from hdmm.measure.release import noise_weight
+from hdmm.measure.measurement import noise_weight
 from hdmm.sql import TableQuery, parse
 from hdmm.strategy.lattice import resolution
 from tests.support.chance import fewest
@@ -451,6 +452,26 @@ def _exact(kind: str, counts: Any) -> Any:
     if kind == "mean":
         return counts @ x / counts.sum(axis=1)
     return np.array([np.quantile(np.repeat(x, row), 0.5, method="inverted_cdf") for row in counts])
+
+
+@pytest.mark.parametrize("biased", [{"nonnegative": True}, {"integers": True}, {}], ids=str)
+@pytest.mark.parametrize("text", TEXTS.values())
+def test_a_number_and_its_interval_exist_together(text: str, biased: dict[str, bool]) -> None:
+    """Noise may leave a group far below 0, whose count is then surely not 0, but 0 without negative counts."""
+    domain = Domain({"g": 2, "x": Integers(-3, 6)})
+    (statement,) = parse(domain, text)
+    strategy = Strategy.identity(domain)
+    for counts in (-500, 0, 500):
+        release = measure(strategy, from_array(domain, np.ones(20, int)), PureDP(1), ledger=None)
+        group = np.concatenate([np.full(10, counts), np.full(10, 50)])
+        r = resolution(release.scales[0], Noise.LAPLACE)
+        answers = replace(release, measurements=(r * group,)).answer(statement.workload, **biased)
+        estimate, stddev, lower, upper = evaluated(statement.aggregates, answers, 0.95)
+        exists = np.isfinite(estimate)
+        assert (exists == np.isfinite(lower)).all()
+        assert (exists == np.isfinite(upper)).all()
+        assert (exists == np.isfinite(stddev)).all()
+        assert exists[-1] or (biased and counts < 0)  # then all of the total may be below 0
 
 
 @pytest.mark.slow

@@ -30,7 +30,8 @@ from hdmm import (
 from hdmm.answers.margins import _quantile, half_width
 from hdmm.matrix import Eye, to_dense
 from hdmm.measure.measure import measure
-from hdmm.measure.release import Release, noise_weight
+from hdmm.measure.measurement import noise_weight
+from hdmm.measure.release import Release
 from hdmm.privacy.guarantee import Noise
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.form import Direct

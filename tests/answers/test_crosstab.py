@@ -16,7 +16,7 @@ import pytest
 
 from hdmm import Domain, PureDP, from_array, load_spec
 from hdmm.answers import totals
-from hdmm.answers.table import Table
+from hdmm.answers.table import NUMBER_COLUMNS, Table
 from hdmm.answers.totals import crossed
 from hdmm.apps.cli import run
 from hdmm.base.exceptions import SpecError, StrategyError
@@ -24,7 +24,7 @@ from hdmm.base.numbers import decimal
 from hdmm.baselines import laplace
 from hdmm.measure.measure import measure
 from hdmm.publication.answered import answer_table, answer_tables
-from hdmm.publication.files import NUMBER_COLUMNS, write_csv
+from hdmm.publication.files import write_csv
 from hdmm.publication.forecast import forecasts
 from hdmm.publication.publish import Publication, publish
 from hdmm.publication.report import render, write_workbook
@@ -291,21 +291,6 @@ def test_bins_have_a_column_for_each_end(published: Publication, capsys: pytest.
     assert run(["show", str(published.folder), "pairs_income", "--json"]) == 0
     (shown,) = json.loads(capsys.readouterr().out)["tables"]
     assert shown["columns"] == ["income"]
-
-
-def test_tables_of_an_earlier_version_are_shown(published: Publication, tmp_path: Path) -> None:
-    from hdmm.publication.published import open_published, shown_table
-
-    found = open_published(published.folder)
-    before = shown_table(found, "P12", level=None)
-    earlier = tmp_path / "out"
-    (earlier / "tables").mkdir(parents=True)
-    read = pq.read_table(published.folder / "tables" / "P12.parquet")
-    names = ["standard_error" if name == "stddev" else name for name in read.schema.names]
-    pq.write_table(read.rename_columns(names), earlier / "tables" / "P12.parquet")
-    after = shown_table(replace(found, folder=earlier), "P12", level=None)
-    for one, other in zip(before.numbers, after.numbers, strict=True):
-        np.testing.assert_array_equal(one, other)
 
 
 def test_the_data_package_describes_every_file(published: Publication) -> None:

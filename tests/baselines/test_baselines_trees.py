@@ -27,14 +27,14 @@ from hdmm import (
     Workload,
 )
 from hdmm.baselines import greedy_h, hb, privelet, quadtree
-from hdmm.baselines.hierarchies import branching, grid_tree, height
+from hdmm.baselines.hierarchies import branching, grid_blocks, grid_tree, height
 from hdmm.matrix import Haar, to_dense
 from hdmm.measure.measure import measure
 from hdmm.reconstruct.least_squares import in_unit_noise
 from hdmm.strategy.axis_groups import AxisGroups, Tabulated
 from hdmm.strategy.blocks import stacked_blocks
 from hdmm.strategy.class_form import ClassForm
-from hdmm.strategy.grid import Grid, grid_blocks
+from hdmm.strategy.class_inverse import Grid
 from tests.support import brute
 from tests.support.effort import examples
 from tests.support.strategies import domains, workloads

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import hdmm
 from hdmm import AllRange, Domain, Prefix, Strategy, Workload
-from hdmm.bounds.gap import certified_gap, summed
+from hdmm.bounds.gap import KNOWN_LOOSENESS, certified_gap, loose_bound, summed
+from hdmm.bounds.svd import svd_bound
+from hdmm.matrix import to_dense
 from hdmm.privacy.guarantee import Noise
 from hdmm.select.goal import Goal
 from hdmm.select.opt_r import worst_marginals
+from hdmm.select.signed_cells import descend
 from hdmm.select.worst_optimum import worst_optimum
 
 DOMAIN = Domain({"age": 8, "sex": 2, "place": 3})
@@ -88,7 +93,30 @@ def test_laplace_noise_has_only_a_loose_bound() -> None:
         plan = hdmm.optimize(goal, restarts=1, time_limit=0.5)
         assert plan.gap is None
         assert "a loose bound" in plan.explain()
-        assert hdmm.bounds.svd.svd_bound(summed(goal)) <= plan.value
+        assert svd_bound(summed(goal)) <= loose_bound(goal) <= plan.value
+
+
+DOMAIN_2 = Domain(dict.fromkeys("abc", 2))
+SMALL = [
+    *[
+        Workload.product(Domain({"x": n}), x=sets)
+        for n in (2, 3, 4)
+        for sets in (Prefix(), AllRange())
+        if n > 2 or sets == Prefix()
+    ],
+    *[Workload.marginals(DOMAIN_2, k=k) for k in (1, 2)],
+    Workload.product(Domain({"x": 8}), x=hdmm.Width(4)),
+]
+
+
+@pytest.mark.parametrize("w", SMALL, ids=str)
+def test_the_loose_bound_is_as_loose_as_is_said_where_the_best_strategies_are_known(w: Workload) -> None:
+    """The best of descents from random starts, most of which end there."""
+    V, rng = to_dense(w.gram).astype(float), np.random.default_rng(0)
+    n, whole = len(V), float(np.trace(V))
+    best = min(descend(rng.normal(size=(2 * n, n)), V / whole)[0] for _ in range(12)) * whole
+    least, most = KNOWN_LOOSENESS
+    assert least - 0.005 <= math.sqrt(best / loose_bound(Goal.of(w))) <= most + 0.005
 
 
 def test_a_poor_plan_has_a_large_gap() -> None:

@@ -86,6 +86,27 @@ def test_attributes_that_can_be_exchanged_are_of_one_kind() -> None:
     assert kinds(mixed(3, 4)) == (0, 0, 0, 0)
 
 
+def test_roots_are_taken_once_for_each_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 28 pairs and 8 attributes alike, two roots; with one attribute that is not, also those that it has part in."""
+    rooted: list[int] = []
+
+    def counted(M: np.ndarray) -> np.ndarray:
+        rooted.append(len(M))
+        return half(M)
+
+    monkeypatch.setattr("hdmm.bounds.joint_pinching.half", counted)
+    domain = Domain({f"a{i}": 3 for i in range(8)})
+    pairs = [Workload.product(domain, {pair: SumAtMost()}) for pair in itertools.combinations(domain.names, 2)]
+    singles = [Workload.product(domain, {name: Prefix()}) for name in domain.names]
+    other = Workload.product(domain, a0=Identity())
+    for w, expected in (([*pairs, *singles], [3, 9]), ([*pairs, *singles, other], [3, 3, 3, 9, 9])):
+        asked = AskedSets.of([product for each in w for product in each.products])
+        assert asked is not None
+        rooted.clear()
+        asked.root([np.full(n, 1 / n) for n in asked.sizes], 1)
+        assert sorted(rooted) == expected
+
+
 def test_plans_for_pairs_have_a_gap() -> None:
     domain = Domain({f"a{i}": 3 for i in range(20)})
     pairs = [Workload.product(domain, {pair: SumAtMost()}) for pair in itertools.combinations(domain.names, 2)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Callable
 from datetime import date
 from decimal import Decimal
 from fractions import Fraction
@@ -11,8 +12,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from hdmm import Amount, Bins, Domain, Integers, Labels, from_table
+from hdmm.data import counting
 from hdmm.data.identity import identity
 from hdmm.describe.entries import exact_number
 from hdmm.describe.values import Values
@@ -145,6 +148,34 @@ def check_people(source: object, table: pa.Table, column: str) -> None:
         both, years = data.marginals([["years", "flag"], ["years"]])
         np.testing.assert_array_equal(both.sum(axis=1), years)
         assert years.sum() == sum(min(n, k) for n in people.values())
+
+
+def check_shared_choice(put: Callable[[pa.Table], object], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several groupings count the rows that each of them counts alone; all rows, if all of each person are kept (I3).
+
+    One person has half of the rows. Some rows have no person, and some are outside the domain.
+    """
+    monkeypatch.setattr(counting, "_GROUPED_CELLS", 3)
+    monkeypatch.setattr(counting, "_JOINED_CELLS", 3)
+    sizes = {"a": 4, "b": 3, "c": 5}
+    rng, n = np.random.default_rng(6), 800
+    codes = {name: rng.integers(0, size + 1, n) for name, size in sizes.items()}
+    for who in (
+        [None if i % 7 == 0 else 77 if i % 2 else i % 50 for i in range(n)],
+        [None if i % 7 == 0 else "Ann" if i % 2 else f"p{i % 50}" for i in range(n)],
+    ):
+        source = put(pa.table({"who": who, **codes}))
+        counted = np.array([person is not None for person in who])
+        for name, size in sizes.items():
+            counted &= codes[name] < size
+        people = Counter(np.array(who, object)[counted].tolist())
+        for k in (1, 3, n):
+            data = from_table(Domain(sizes), source, id="who", max_rows_per_id=k)  # pyright: ignore[reportArgumentType]
+            for name, found in zip(sizes, data.marginals([[name] for name in sizes]), strict=True):
+                np.testing.assert_array_equal(found, data.marginal([name]))
+                assert found.sum() == sum(min(rows, k) for rows in people.values())
+                if k == n:
+                    np.testing.assert_array_equal(found, np.bincount(codes[name][counted], minlength=sizes[name]))
 
 
 TWO = DOMAIN.project(["years", "flag"])

@@ -20,12 +20,12 @@ import pytest
 from hdmm import Bins, DataError, Domain, Integers, Labels, from_table, load_spec
 from hdmm.data import counting
 from hdmm.data.counting import finest, groupings
-from hdmm.data.engines import IbisTable
+from hdmm.data.engines import IbisTable, engine
 from hdmm.data.engines.duckdb import DuckDB
 from hdmm.data.engines.engine import CountRequest, Engine
 from hdmm.data.records import TableData
 from hdmm.publication.spec.origin import open_data
-from tests.data.awkward import awkward_table, check_awkward, check_people
+from tests.data.awkward import awkward_table, check_awkward, check_people, check_shared_choice
 from tests.data.test_sources import confined, pytestmark  # noqa: F401 (read by pytest)
 from tests.support.spec_cases import smallest, write_spec
 
@@ -137,19 +137,58 @@ def test_choices_are_fair_and_by_the_key(engine: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_one_person_moves_k_counts(engine: str, tmp_path: Path) -> None:
+def test_one_person_moves_k_counts(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(1)
-    others = pa.table({"who": rng.integers(0, 50, 300), "a": rng.integers(0, 5, 300)})
-    person = pa.table({"who": np.full(500, 77), "a": rng.integers(0, 5, 500)})
-    counts = []
+    monkeypatch.setattr(counting, "_GROUPED_CELLS", 3)
+    monkeypatch.setattr(counting, "_JOINED_CELLS", 3)
+
+    def rows(who: Any) -> pa.Table:
+        return pa.table({"who": who, "a": rng.integers(0, 5, len(who)), "b": rng.integers(0, 7, len(who))})
+
+    others, person = rows(rng.integers(0, 50, 300)), rows(np.full(500, 77))
+    counts: list[list[Any]] = []
     for i, table in enumerate((others, pa.concat_tables([person, others]))):
         (tmp_path / str(i)).mkdir()
-        data = from_table(Domain({"a": 4}), ENGINES[engine](table, tmp_path / str(i)), id="who", max_rows_per_id=3)
+        source = ENGINES[engine](table, tmp_path / str(i))
+        data = from_table(Domain({"a": 4, "b": 6}), source, id="who", max_rows_per_id=3)
         assert isinstance(data, TableData)
         object.__setattr__(data, "_key", bytes(32))
-        counts.append(data.marginal(["a"]))
-    assert np.all(counts[1] >= counts[0])
-    assert (counts[1] - counts[0]).sum() == 3
+        counts.append(list(data.marginals([["a"], ["b"]])))
+    for without, moved in zip(*counts, strict=True):
+        assert np.all(moved >= without)
+        assert (moved - without).sum() == 3
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_groupings_share_the_choice_among_rows(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folders = map(tmp_path.joinpath, "12")
+
+    def put(table: pa.Table) -> Any:
+        folder = next(folders)
+        folder.mkdir()
+        return ENGINES[engine](table, folder)
+
+    check_shared_choice(put, monkeypatch)
+
+
+@pytest.mark.parametrize(("most", "queries"), [(2**24, 1), (9, 2), (1, 3)])
+def test_groupings_of_few_groups_are_one_query(
+    most: int, queries: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(counting, "_GROUPED_CELLS", 3)
+    monkeypatch.setattr(counting, "_JOINED_CELLS", 3)
+    monkeypatch.setattr(engine, "_SHARED_GROUPS", most)
+    counted, rows = list[Any](), DuckDB.rows
+
+    def noted(self: Any, table: Any) -> Any:
+        counted.extend([table] if "n" in table.columns else [])
+        return rows(self, table)
+
+    source = in_duckdb(pa.table({name: np.arange(90) for name in ("who", "a", "b", "c")}), tmp_path)
+    data = from_table(Domain({"a": 5, "b": 4, "c": 4}), source, id="who", max_rows_per_id=1)
+    monkeypatch.setattr(DuckDB, "rows", noted)
+    assert [found.tolist() for found in data.marginals([["a"], ["b"], ["c"]])] == [[1, 1, 1, 1, 0], [1] * 4, [1] * 4]
+    assert len(counted) == queries
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -1,7 +1,7 @@
 """Histograms as data: sums over axes, what is clipped, and what is refused."""
 
 # Wrong arguments are the subject of some tests.
-# pyright: reportArgumentType=false
+# pyright: reportArgumentType=false, reportPrivateUsage=false
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from pathlib import Path
 from random import Random
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hdmm import DataError, Domain, DomainError, from_array
+from hdmm import Amount, DataError, Domain, DomainError, from_array, from_table
 from hdmm.data import arrays as dense
-from hdmm.data.counts import DEFAULT_ROWS_BOUND
+from hdmm.data.counts import DEFAULT_ROWS_BOUND, LARGEST_ROWS_BOUND
 
 
 def plain(sizes: list[int]) -> Domain:
@@ -105,3 +106,34 @@ def test_no_sum_of_counts_wraps_however_many_slabs_it_takes() -> None:
     data = from_array(Domain({"a": 2**13, "b": 2**13}), counts, rows_bound=2**38)
     assert data.marginal([]).tolist() == 2**38
     assert (data.marginal(["b"]) == 2**38).all()
+
+
+def test_parts_of_rows_are_counted_in_64_bits() -> None:
+    """S2: as many parts as rows may have, on as many rows as may be declared; more parts than that are refused."""
+    amounts = {"a": Amount(0, 2**25), "b": Amount(0, 1, step=0.5), "c": Amount(0, 1)}
+    table = pa.table({"a": [2**25, 1, None], "b": [1, 0, 0], "c": [0, 1, 1]})
+    data = from_table(Domain({}, amounts=amounts), table, rows_bound=LARGEST_ROWS_BOUND)
+    assert data.marginal(["a"]).tolist() == [2**25 - 1, 2**25 + 1, 2**25]
+    assert data.marginal(["a", "c"]).tolist() == [[0, 2**25 - 1, 0], [2**25, 1, 0], [0, 2**25, 0]]
+    for refused in (data.check_marginals, data.marginals):
+        with pytest.raises(DataError, match="into 67,108,864 parts; at most 33,554,432"):
+            refused([["b"], ["a", "b"]])
+
+
+@pytest.mark.parametrize("attributes", [64, 65])
+def test_as_many_attributes_as_arrays_have_axes(attributes: int) -> None:
+    names = [f"a{i}" for i in range(attributes)]
+    data = from_table(Domain(dict.fromkeys(names, 1)), pa.table({name: [0, 0] for name in names}))
+    if attributes > 64:
+        with pytest.raises(DataError, match="64 attributes"):
+            data.marginal(names)
+    else:
+        assert data.marginal(names).reshape(-1).tolist() == [2]
+
+
+def test_how_many_rows_of_a_person_count_is_shown() -> None:
+    table = pa.table({"a": [0], "who": [7]})
+    cards = [
+        from_table(Domain({"a": 2}), table, **given)._card() for given in ({}, {"id": "who", "max_rows_per_id": 3})
+    ]
+    assert [card.facts["Rows per person"] for card in cards] == ["one", "at most 3 are counted"]

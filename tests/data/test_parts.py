@@ -73,10 +73,41 @@ def test_every_row_is_in_exactly_one_part(tmp_path: Path) -> None:
     with source.engine.snapshot(source.table, asked):
         for number in range(4):
             by = asked.parts_of((0,))
-            groups = list(source.engine.counted(source.table, asked, by, PeoplePart(number, 4)))
-            sizes.append(sum(int(np.asarray(rows).sum()) for _, rows in groups))
+            groups = list(source.engine.counted(source.table, asked, [by], PeoplePart(number, 4)))
+            sizes.append(sum(int(np.asarray(rows).sum()) for _, _, rows in groups))
     assert sum(sizes) == len(who)
     assert min(sizes) > len(who) / 8  # no regular ids are all in one part
+
+
+def test_groupings_of_different_numbers_of_words_are_told_apart(tmp_path: Path) -> None:
+    """Each grouping of one query has the groups that it has alone, also one by nothing and one of several words."""
+    rng = np.random.default_rng(8)
+    large = [0, 5, 2**50]
+    table = pa.table({"who": rng.integers(0, 90, 400), "c": rng.integers(0, 3, 400)} | {
+        name: rng.choice(large, 400) for name in "ab"})  # fmt: skip
+    domain = Domain({"a": Integers(0, 2**50), "b": Integers(0, 2**50), "c": 3})
+    for k in (2, 400):
+        (tmp_path / str(k)).mkdir()
+        source = IbisTable(in_duckdb(table, tmp_path / str(k)))
+        data = from_table(domain, source.table, id="who", max_rows_per_id=k)
+        assert isinstance(data, TableData)
+        asked = data._asked([0, 1, 2])
+        groupings = [asked.parts_of(axes) for axes in ((2,), (0, 1), (), (0, 2), (0, 1, 2))]
+        with source.engine.snapshot(source.table, asked):
+            together = groups_of(source, asked, groupings)
+            for place, alone in enumerate(groupings):
+                assert together[place] == groups_of(source, asked, [alone])[0]
+            plain = Counter(zip(*(table.column(name).to_pylist() for name in "abc"), strict=True))
+            assert k < 400 or together[4] == plain
+
+
+def groups_of(source: IbisTable, asked: Any, groupings: list[Any]) -> list[Counter[tuple[int, ...]]]:
+    """The groups of each grouping and their rows, in one query."""
+    found: list[Counter[tuple[int, ...]]] = [Counter() for _ in groupings]
+    for place, codes, rows in source.engine.counted(source.table, asked, groupings, PeoplePart()):
+        for group, number in zip(np.array(codes).reshape(len(codes), len(rows)).T.tolist(), rows, strict=True):
+            found[place][tuple(group)] += int(number)
+    return found
 
 
 def test_all_parts_are_of_one_state_of_the_table(monkeypatch: pytest.MonkeyPatch, parts: Callable[[int], None]) -> None:
@@ -139,11 +170,13 @@ def test_progress_has_a_step_per_query(monkeypatch: pytest.MonkeyPatch, parts: C
 
 def test_parts_follow_from_memory_and_rows() -> None:
     cells = [10] * 5
-    assert parts_of_people(2**34, 10**6, cells) == [PeoplePart()]
-    assert parts_of_people(2**34, 0, cells) == [PeoplePart()]
-    by_rows, by_words = (len(parts_of_people(2**34, 10**9, given)) for given in (cells, [10] * 200))
+    assert parts_of_people(2**34, 10**6, cells, 1) == [PeoplePart()]
+    assert parts_of_people(2**34, 0, cells, 16) == [PeoplePart()]
+    by_rows, by_words = (len(parts_of_people(2**34, 10**9, given, 1)) for given in (cells, [10] * 200))
     assert 1 < by_rows < by_words
-    assert len(parts_of_people(2**33, 10**9, cells)) >= 2 * by_rows - 1
+    assert len(parts_of_people(2**33, 10**9, cells, 1)) >= 2 * by_rows - 1
+    assert len(parts_of_people(2**34, 10**9, cells, 2)) == by_rows  # their groups take the other half of the memory
+    assert len(parts_of_people(2**34, 10**9, cells, 16)) >= 4 * by_rows
 
 
 @pytest.mark.parametrize("limit", ["100MB", "1.5GB", "3GiB"])
@@ -164,18 +197,27 @@ def test_every_unit_of_memory_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 def test_rows_that_do_not_fit_at_once_are_counted_in_parts(tmp_path: Path, parts: Callable[[int], None]) -> None:
-    """DuckDB with 150 MB of memory and no disk: four million rows at once fail, parts do not."""
-    people, k = 1_300_000, 2
+    """DuckDB with 150 MB of memory and no disk: four million rows at once fail, parts do not, and leave no file.
+
+    Nor do they with three groupings, in which most rows are groups of their own.
+    """
+    people, k, many = 1_300_000, 2, 1_200_000
     backend = confined(ibis.duckdb.connect())
     backend.raw_sql(
-        f"CREATE TABLE t AS SELECT (i * 7919 % 115)::INT AS a, (i // 3)::INT AS who FROM range({3 * people}) t(i)"
+        f"CREATE TABLE t AS SELECT (i * 7919 % 115)::INT AS a, (i // 3)::INT AS who, (hash(i) % {many})::INT AS x, "
+        f"(hash(i + 1) % {many})::INT AS y, (hash(i + 2) % {many})::INT AS z FROM range({3 * people}) t(i)"
     )
     backend.raw_sql("SET memory_limit = '150MB'; SET threads = 2")
-    data = from_table(Domain({"a": 115}), backend.table("t"), id="who", max_rows_per_id=k)
+    table = backend.table("t")
+    data = from_table(Domain({"a": 115}), table, id="who", max_rows_per_id=k)
     assert data.marginal(["a"]).sum() == k * people
+    three = from_table(Domain(dict.fromkeys("xyz", many)), table, id="who", max_rows_per_id=k)
+    assert [found.sum() for found in three.marginals([["x"], ["y"], ["z"]])] == [k * people] * 3
     parts(1)
-    with pytest.raises(DataError, match="could not be read to the end"):
-        data.marginal(["a"])
+    for of_all, name in ((data, "a"), (three, "x")):
+        with pytest.raises(DataError, match="could not be read to the end"):
+            of_all.marginal([name])
+    assert not list(tmp_path.iterdir())
 
 
 def test_codes_in_words_are_found_again() -> None:

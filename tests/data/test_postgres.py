@@ -37,7 +37,7 @@ from hdmm.data.engines.postgres import Postgres, key_setting
 from hdmm.data.records import TableData
 from hdmm.publication.publish import publish
 from hdmm.publication.spec.origin import open_data
-from tests.data.awkward import COLUMNS_OF_TWO, TWO, awkward_table, check_awkward, check_people
+from tests.data.awkward import COLUMNS_OF_TWO, TWO, awkward_table, check_awkward, check_people, check_shared_choice
 from tests.support.spec_cases import SPEC, people, planned, smallest, write_csv, write_spec
 
 ibis = pytest.importorskip("ibis", reason="Ibis is not installed: pip install 'hdmm[postgres]'")
@@ -231,6 +231,16 @@ def test_equal_ids_are_one_person(backend: Any, awkward: pa.Table, column: str) 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(IbisTable, "batches", None)
         check_people(backend.table("awkward"), awkward, column)
+
+
+def test_groupings_share_the_choice_among_rows(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = iter(["shared_of_numbers", "shared_of_texts"])
+
+    def put(table: pa.Table) -> Any:
+        return backend.create_table(next(names), table)
+
+    with monkeypatch.context() as patch:
+        check_shared_choice(put, patch)
 
 
 def test_parts_keep_the_rows_that_one_pass_keeps(

@@ -25,7 +25,7 @@ from hdmm.data.engines import IbisTable
 from hdmm.data.engines.persons import PeoplePart
 from hdmm.data.engines.spark import Spark
 from hdmm.data.records import TableData
-from tests.data.awkward import COLUMNS_OF_TWO, TWO, awkward_table, check_awkward, check_people
+from tests.data.awkward import COLUMNS_OF_TWO, TWO, awkward_table, check_awkward, check_people, check_shared_choice
 from tests.data.hostile import TEXTS, check_neighbours
 from tests.data.test_hostile import AROUND, check_lengths
 
@@ -85,6 +85,10 @@ def test_awkward_values_are_counted_as_python_does(spark: Any) -> None:
 def test_equal_ids_are_one_person(spark: Any, column: str) -> None:
     table = awkward_table()
     check_people(in_spark(spark, table), table, column)
+
+
+def test_groupings_share_the_choice_among_rows(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_shared_choice(lambda table: in_spark(spark, table, "shared"), monkeypatch)
 
 
 def test_parts_keep_the_rows_that_one_pass_keeps(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ import pytest
 import hdmm
 from hdmm import Bins, DataError, Domain, HdmmError, Labels, PureDP, SpecError, Workload, WorkloadError, from_table
 from hdmm.data.inspect import inspect_rows
-from hdmm.data.records import filter_facts
+from hdmm.data.where import filter_facts
 from hdmm.privacy.rows_of import RowsOf
 from hdmm.publication.preflight import purpose_of
 from hdmm.publication.publish import rewrite_report

@@ -116,8 +116,8 @@ def test_the_lines_of_a_mutant_are_those_of_its_statement() -> None:
     ("pattern", "test"),
     [
         ("area.py", "tests/house/test_mutants.py"),
-        ("base/digits.py", "tests/house/test_nothing.py"),
-        ("base/digits.py", "tests/house/test_mutants.py::test_nothing"),
+        ("base/numbers.py", "tests/house/test_nothing.py"),
+        ("base/numbers.py", "tests/house/test_mutants.py::test_nothing"),
     ],
 )
 def test_a_line_that_names_nothing_is_an_error(pattern: str, test: str) -> None:

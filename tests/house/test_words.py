@@ -31,7 +31,9 @@ HABITS = {
 }
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 SOURCES = sorted((ROOT / "src" / "hdmm").rglob("*.py"))
-TEMPLATES = sorted(p for kind in ("html", "js", "css", "toml") for p in (ROOT / "src" / "hdmm").rglob(f"*.{kind}"))
+TEMPLATES = sorted(
+    p for kind in ("html", "js", "css", "toml", "yaml") for p in (ROOT / "src" / "hdmm").rglob(f"*.{kind}")
+)
 
 
 def _prose(page: Path) -> str:

@@ -54,6 +54,7 @@ from hdmm import (
 )
 from hdmm.base.durable import make_parents, swapped
 from hdmm.base.exceptions import FileError
+from hdmm.baselines.hierarchies import grid_blocks
 from hdmm.describe.predicates import Union
 from hdmm.io import Stored, StrictRecord, decode, encode, load_folder, load_record, save_folder, save_record
 from hdmm.io import folder as folder_module
@@ -84,13 +85,14 @@ from hdmm.matrix import (
     TreeIdentity,
     to_dense,
 )
+from hdmm.measure import prepare as prepare_module
 from hdmm.privacy.guarantee import Noise
 from hdmm.select.opt_plus import opt_plus
 from hdmm.select.opt_x import opt_merged
 from hdmm.select.problem import Problem
 from hdmm.select.search import first_search
 from hdmm.strategy.blocks import Block
-from hdmm.strategy.grid import Grid, grid_blocks
+from hdmm.strategy.class_inverse import Grid
 from tests.strategy.test_error import marginals, products
 from tests.support.effort import examples
 from tests.support.plain_sets import PLAIN
@@ -829,10 +831,10 @@ def test_sizes_are_checked_before_reading(plan: Path) -> None:
     file = theta_file(plan)
     data = file.read_bytes()
     os.truncate(file, 2**40)
-    with pytest.raises(FileError, match=r"1,099,511,627,776 bytes.*max_bytes"):
+    with pytest.raises(FileError, match=r"1,099,511,627,776 bytes.*may be read"):
         load_folder(plan, "plan")
     file.write_bytes(data)
-    with pytest.raises(FileError, match="max_bytes"):
+    with pytest.raises(FileError, match="may be read"):
         load_folder(plan, "plan", max_bytes=sum(f.stat().st_size for f in plan.glob("*.npy")) - 1)
     load_folder(plan, "plan", max_bytes=sum(f.stat().st_size for f in plan.glob("*.npy")))
     os.truncate(plan / "plan.json", 2**40)
@@ -1332,3 +1334,8 @@ def test_missing_folders_are_on_disk_one_by_one_whoever_makes_them(
     make_parents(tmp_path / "a" / "b" / "c")
     assert flushed == [tmp_path, tmp_path / "a"]
     assert list((tmp_path / "a").rglob("*")) == [tmp_path / "a" / "b"]
+
+
+def test_what_may_be_measured_may_be_loaded() -> None:
+    """A release is paid for before it is saved, so that no release is too large to be read again."""
+    assert folder_module.MOST_ARRAY_BYTES >= 2 * 8 * prepare_module._MOST

@@ -264,6 +264,19 @@ def test_two_large_amounts_are_never_in_one_block() -> None:
 
 
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_several_amounts_are_in_one_block_only_if_they_fit(noise: str) -> None:
+    """Any two of these do, and all three do not."""
+    domain = Domain({"sex": ["M", "F"]}, amounts={name: Amount(0, 4096) for name in ("a", "b", "c")})
+    workload = Workload.sql(domain, "SELECT sex, SUM(a), SUM(b), SUM(c) FROM t GROUP BY sex")
+    plan = hdmm.optimize(workload, noise=noise, restarts=1, seed=0)
+    assert not any({1, 2, 3} <= {*axes} for axes in plan.strategy.table.axes)
+    about_all = "SELECT sex, SUM(CASE WHEN a IS NOT NULL AND b IS NOT NULL THEN c END) FROM t GROUP BY sex"
+    with pytest.raises(StrategyError, match="give these larger steps"):
+        hdmm.optimize(Workload.sql(domain, about_all), noise=noise, restarts=1, seed=0)
+    prepare(plan.strategy, PureDP(1) if noise == "laplace" else ZCDP(1), unit=Unit(), rows_bound=2**33)
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 def test_what_is_planned_can_be_measured(noise: str) -> None:
     """An amount of many steps leaves few bits for factors that are rounded, at the default bound on rows."""
     attributes = {"region": 40, "sex": 2, "band": 10}

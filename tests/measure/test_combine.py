@@ -12,7 +12,8 @@ import hdmm
 from hdmm import ZCDP, ApproxDP, Domain, Ledger, PureDP, Strategy, StrategyError, Unit, Workload, combine, from_array
 from hdmm.matrix import Eye, to_dense
 from hdmm.measure.measure import measure
-from hdmm.measure.release import Release, load_release, noise_weight
+from hdmm.measure.measurement import noise_weight
+from hdmm.measure.release import Release, load_release
 from hdmm.privacy.guarantee import Privacy
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.lattice import resolution

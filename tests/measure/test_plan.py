@@ -117,10 +117,12 @@ def test_the_time_limit_keeps_the_best_so_far() -> None:
 def test_best_strategies_are_passed_on() -> None:
     identity = Strategy.identity(LINE.domain)
     one, _ = fixed("one", identity)
-    two, turns = fixed("two", identity)
-    select(Problem(LINE), [one, two], restarts=2)
-    assert "one" not in turns[0].found  # of the same round: it may run beside
-    assert turns[1].found["one"] is identity
+    two, _ = fixed("two", identity)
+    three, turns = fixed("three", identity)
+    select(Problem(LINE), [one, two, three], restarts=2)
+    assert turns[0].found["one"] is identity  # the first operator begins by itself
+    assert "two" not in turns[0].found  # of the same batch: it may run beside
+    assert turns[1].found["two"] is identity
 
 
 def test_operators_suit_the_workload() -> None:

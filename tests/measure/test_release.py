@@ -20,7 +20,8 @@ import hdmm
 from hdmm import ZCDP, ApproxDP, Domain, FileError, Ledger, PureDP, Strategy, StrategyError, Unit, Workload, from_array
 from hdmm.base.exceptions import NoiseError
 from hdmm.measure.measure import measure
-from hdmm.measure.release import Release, load_release, noise_weight
+from hdmm.measure.measurement import noise_weight
+from hdmm.measure.release import Release, load_release
 from hdmm.privacy.conversion import rho_down
 from hdmm.privacy.guarantee import Noise, Privacy
 from tests.io.test_io import undigested

@@ -14,9 +14,10 @@ from hdmm import Amount, Domain, Integers, StrategyError, Workload
 from hdmm.answers.first_order import ratio_variances
 from hdmm.answers.margins import half_width
 from hdmm.measure.accuracy import lattice_for
-from hdmm.measure.release import form_in_noise
+from hdmm.measure.measurement import form_in_noise
 from hdmm.measure.targets import stated_goal
-from hdmm.privacy.guarantee import Noise, PureDP, Unit
+from hdmm.privacy.guarantee import Noise, PureDP
+from hdmm.privacy.unit_of_privacy import Unit
 from hdmm.publication.outlook import outlook
 from hdmm.select.goal import Goal
 from hdmm.sql import TableQuery, parse

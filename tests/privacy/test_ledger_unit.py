@@ -36,7 +36,7 @@ from hdmm.apps.studio import work
 from hdmm.apps.studio.server import Studio
 from hdmm.apps.studio.spec_file import StudioFile
 from hdmm.data import Data
-from hdmm.data.records import from_table
+from hdmm.data.table_like import from_table
 from hdmm.measure.measure import measure, measure_prepared, unit_of
 from hdmm.measure.prepare import prepare
 from hdmm.measure.release import load_release

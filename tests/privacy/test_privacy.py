@@ -17,18 +17,8 @@ from hypothesis import strategies as st
 
 from hdmm.base.exceptions import HdmmError, PrivacyError, StrategyError
 from hdmm.privacy import guarantee as privacy
-from hdmm.privacy.guarantee import (
-    ZCDP,
-    ApproxDP,
-    GaussianDP,
-    Noise,
-    Privacy,
-    PureDP,
-    Unit,
-    error_factor,
-    guarantee,
-    scaled,
-)
+from hdmm.privacy.guarantee import ZCDP, ApproxDP, GaussianDP, Noise, Privacy, PureDP, error_factor, guarantee, scaled
+from hdmm.privacy.unit_of_privacy import Unit
 
 KINDS = [(PureDP, "epsilon"), (ZCDP, "rho")]
 

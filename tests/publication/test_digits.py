@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hdmm.answers.table import Table
-from hdmm.base.digits import decimal, places, rounded_row
+from hdmm.base.numbers import decimal, places, rounded_row
 from hdmm.describe.table_column import named_columns
 from hdmm.publication.files import write_csv
 from hdmm.publication.report import render

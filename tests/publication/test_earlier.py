@@ -10,7 +10,7 @@ import pytest
 
 from hdmm import combine, load_release, load_spec, optimize
 from hdmm.apps.cli import run
-from hdmm.data.records import from_table
+from hdmm.data.table_like import from_table
 from hdmm.measure.measure import measure_prepared
 from hdmm.publication.forecast import as_measured
 from tests.support.spec_cases import SPEC, people, planned, prepared, write_spec

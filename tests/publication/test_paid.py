@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +18,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import hdmm
 import hdmm.privacy.ledger as ledger_module
 from hdmm import (
     ZCDP,
+    ApproxDP,
     Domain,
+    GaussianDP,
     Ledger,
     LedgerError,
     PureDP,
@@ -28,14 +33,18 @@ from hdmm import (
     Strategy,
     StrategyError,
     Unit,
+    combine,
     from_array,
     load_release,
     load_spec,
 )
 from hdmm.apps.cli import run
+from hdmm.apps.studio.spec_file import StudioFile
+from hdmm.apps.studio.work import publish_kept, write_synthetic_rows
 from hdmm.base.exceptions import HdmmError, NoiseError
 from hdmm.matrix import Dense, Eye, PIdentity
 from hdmm.measure.measure import measure
+from hdmm.privacy.guarantee import Privacy
 from hdmm.privacy.ledger import Receipt
 from hdmm.publication.preflight import load_verified
 from hdmm.publication.publish import publish, resume, rewrite_report
@@ -55,6 +64,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("published")
     found = load_spec(prepared(folder))
     publish(found, planned(found))
+    publish(found.redirected(None, folder / "second"), planned(found))
     return folder
 
 
@@ -66,23 +76,63 @@ def spec(published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sp
     return load_spec("people.toml")
 
 
-@pytest.fixture(params=["report", "resume"])
+BY_SPEC: dict[str, list[str]] = {
+    "report": ["report", "people.toml"],
+    "registry": ["report", "people.toml", "--registry", "--xlsx"],
+    "resume": ["release", "people.toml", "--resume"],
+}
+BY_FOLDER: dict[str, list[str]] = {
+    "rows": ["rows", "out"],
+    "combine": ["combine", "second", "out", "--output", "both"],
+    "combine with tables": ["combine", "second", "out", "--output", "both", "--spec", "people.toml", "--same-rows"],
+    "since": ["report", "people.toml", "--output", "second", "--since", "out"],
+    "studio rows": ["rows"],
+    "studio resume": ["resume"],
+}
+WAYS = BY_SPEC | BY_FOLDER  # all that publish from a release: see test_whoever_reads_a_release_is_listed
+STUDIO = {"rows": write_synthetic_rows, "resume": publish_kept}
+
+
+@pytest.fixture(params=WAYS)
 def way(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
+@pytest.fixture(params=[*BY_SPEC, "studio resume"])
+def spec_way(request: pytest.FixtureRequest) -> str:
+    """A way that compares the release with the whole specification first."""
+    return request.param
+
+
+def done(way: str, capsys: Captured) -> str | None:
+    """What a command that publishes from the release says when it refuses; None if it publishes."""
+    if not way.startswith("studio"):
+        code = run(WAYS[way])
+        assert code in (0, 4)
+        return capsys.readouterr().err if code else None
+    file = StudioFile(Path("people.toml"), {})
+    heard, server = Pipe(duplex=False)
+    publishing: Any = STUDIO[WAYS[way][0]]
+    publishing(file, file.snapshot().digest, *([False] if way == "studio resume" else []), server)
+    said = json.loads(heard.recv_bytes())
+    return None if said["state"] == "done" else f"error: {said['message']}"
+
+
 def told(way: str, capsys: Captured) -> str:
-    """What a command that publishes from the release says when it refuses; nothing is written."""
-    command = ["report", "people.toml"]
-    if way == "resume":
+    """What it says when it refuses; nothing is written."""
+    if "resume" in way:
         aside()
-        command = ["release", "people.toml", "--resume"]
     before = written()
-    assert run(command) == 4
+    said = done(way, capsys)
+    assert said is not None
     assert written() == before
-    said = capsys.readouterr().err
     assert said.startswith("error: Nothing is published from ")
     return said
+
+
+def named_by(way: str) -> str:
+    """What names the ledger."""
+    return "--ledger" if way in ("rows", "combine") else "[ledger] of people.toml"
 
 
 def aside() -> None:
@@ -133,7 +183,7 @@ def test_what_was_paid_is_published_again_and_again(spec: Spec) -> None:
     os.rename("copy", "out.unpublished")
     again = resume(spec, force=True)
     assert first.release.receipt == again.release.receipt
-    assert sum(entry.kind == "debit" for entry in opened().entries()) == 1
+    assert sum(entry.kind == "debit" for entry in opened().entries()) == 2  # `out` and `second`
 
 
 def test_a_release_without_a_receipt(spec: Spec, way: str, capsys: Captured) -> None:
@@ -156,7 +206,7 @@ def test_a_release_that_was_measured_without_a_ledger(spec: Spec, way: str, caps
         ("hash", "0" * 64, "does not hold the debit of receipt 3"),
         ("sequence", 2, "does not hold the debit of receipt 2"),
         ("sequence", 4, "does not hold the debit of receipt 4"),
-        ("dataset", "firms-2026", "for dataset 'firms-2026', but people.toml says 'people-2026'"),
+        ("dataset", "firms-2026", "for dataset 'firms-2026'"),
     ],
 )
 def test_an_edited_receipt(spec: Spec, way: str, capsys: Captured, key: str, value: object, words: str) -> None:
@@ -171,10 +221,10 @@ def test_a_record_that_is_no_debit(spec: Spec, way: str, capsys: Captured) -> No
     assert "does not hold the debit of receipt 2" in told(way, capsys)
 
 
-def test_another_datasets_receipt(spec: Spec, way: str, capsys: Captured) -> None:
+def test_another_datasets_receipt(spec: Spec, spec_way: str, capsys: Captured) -> None:
     other = Ledger("budget.db", dataset="firms-2026", cap=PureDP(4))
     saved(measured(spec, other))
-    assert "for dataset 'firms-2026'" in told(way, capsys)
+    assert "for dataset 'firms-2026'" in told(spec_way, capsys)
 
 
 def test_another_datasets_receipt_under_this_name(spec: Spec, way: str, capsys: Captured) -> None:
@@ -184,9 +234,10 @@ def test_another_datasets_receipt_under_this_name(spec: Spec, way: str, capsys: 
     assert "different dataset" in told(way, capsys)
 
 
-def test_a_specification_of_another_dataset(spec: Spec, way: str, capsys: Captured) -> None:
+def test_a_specification_of_another_dataset(spec: Spec, spec_way: str, capsys: Captured) -> None:
     Path("people.toml").write_text(Path("people.toml").read_text().replace('"people-2026"', '"firms-2026"'))
-    assert "Write the dataset that it was measured on" in told(way, capsys)
+    assert "for dataset 'people-2026', but people.toml says 'firms-2026'" in (said := told(spec_way, capsys))
+    assert "Write the dataset that it was measured on" in said
 
 
 def test_a_ledger_put_back_from_a_backup(spec: Spec, way: str, capsys: Captured) -> None:
@@ -196,10 +247,10 @@ def test_a_ledger_put_back_from_a_backup(spec: Spec, way: str, capsys: Captured)
     for name in ("budget.db", "budget.db.head"):
         shutil.copy(f"backup-{name}", name)
     said = told(way, capsys)
-    assert "does not hold the debit of receipt 4. It was rolled back" in said
+    assert "does not hold the debit of receipt 5. It was rolled back" in said
     assert "docs/reference/ledger.md" in said
     opened().debit(PureDP("0.5"), "spent otherwise meanwhile")  # the same number, another record
-    assert "does not hold the debit of receipt 4" in told(way, capsys)
+    assert "does not hold the debit of receipt 5" in told(way, capsys)
 
 
 def test_a_release_can_be_charged_again_after_a_restore(spec: Spec) -> None:
@@ -223,12 +274,14 @@ def test_a_ledger_that_was_moved(spec: Spec, way: str, capsys: Captured) -> None
     for name in ("budget.db", "budget.db.head"):
         os.rename(name, f"kept/{name}")
     said = told(way, capsys)
-    assert "[ledger] of people.toml names budget.db, which does not exist" in said
+    assert f"{named_by(way)} names budget.db, which does not exist" in said
     assert "If the ledger was moved, write its path there" in said
     assert not os.path.exists("budget.db")
-    Path("people.toml").write_text(Path("people.toml").read_text().replace('"budget.db"', '"kept/budget.db"'))
-    command = ["report", "people.toml"] if way == "report" else ["release", "people.toml", "--resume"]
-    assert run(command) == 0
+    if named_by(way) == "--ledger":
+        assert run([*WAYS[way], "--ledger", "kept/budget.db"]) == 0
+    else:
+        Path("people.toml").write_text(Path("people.toml").read_text().replace('"budget.db"', '"kept/budget.db"'))
+        assert done(way, capsys) is None
 
 
 @pytest.mark.parametrize("account", [DATASET, "firms-2026"])
@@ -238,7 +291,7 @@ def test_another_ledger(spec: Spec, way: str, capsys: Captured, account: str) ->
     Ledger("budget.db", dataset=account, cap=PureDP(4)).debit(PureDP("0.5"), "tables P12, pairs, ages")
     said = told(way, capsys)
     assert ("does not hold the debit" if account == DATASET else "has no account for dataset 'people-2026'") in said
-    assert "[ledger] of people.toml names budget.db" in said
+    assert f"{named_by(way)} names budget.db" in said
 
 
 def test_a_ledger_that_cannot_be_trusted(spec: Spec, way: str, capsys: Captured) -> None:
@@ -249,7 +302,7 @@ def test_a_ledger_that_cannot_be_trusted(spec: Spec, way: str, capsys: Captured)
 # One debit pays for one measurement
 
 
-def test_a_receipt_does_not_pay_for_another_release(spec: Spec, way: str, capsys: Captured) -> None:
+def test_a_receipt_does_not_pay_for_another_release(spec: Spec, spec_way: str, capsys: Captured) -> None:
     """Of the same plan and guarantee, over more rows per person: nothing but the scales and the unit differ."""
     paid = load_release("out/release")
     other = measured(spec, unit=Unit(3))
@@ -263,7 +316,7 @@ def test_a_receipt_does_not_pay_for_another_release(spec: Spec, way: str, capsys
         less.verify(opened())
     saved(less)
     Path("people.toml").write_text(Path("people.toml").read_text().replace('epsilon = "0.5"', 'epsilon = "0.25"'))
-    assert "paid for another release" in told(way, capsys)
+    assert "paid for another release" in told(spec_way, capsys)
 
 
 def test_a_debit_for_something_else_pays_for_no_release(spec: Spec, way: str, capsys: Captured) -> None:
@@ -308,7 +361,7 @@ def test_the_digest_stays_what_it_is() -> None:
 
 
 def test_debits_of_earlier_versions_are_still_good(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, capsys: Captured
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec_way: str, capsys: Captured
 ) -> None:
     """Their records name no release; the receipt is verified all the same."""
     monkeypatch.chdir(tmp_path)
@@ -321,7 +374,87 @@ def test_debits_of_earlier_versions_are_still_good(
     assert (debit.text, debit.pays_for) == ("People: tables P12, pairs, ages from people.parquet by people.toml", None)
     rewrite_report(spec)
     edit(lambda content: content["receipt"].update(amount="3/4"))
-    assert "different amount" in told(way, capsys)
+    assert "different amount" in told(spec_way, capsys)
+
+
+def test_a_combination_is_published_only_if_all_its_parts_were_paid_for(spec: Spec, capsys: Captured) -> None:
+    assert run(["combine", "out", "second", "--output", "both"]) == 0
+    both = load_release("both/release")
+    both.verify(opened())
+    assert run(["rows", "both"]) == 0
+    firms = Ledger("budget.db", dataset="firms-2026", cap=PureDP(4)).debit(PureDP("0.5"), "tables of firms")
+    less = opened().debit(PureDP("0.25"), "some other tables")
+    other = opened().debit(PureDP("0.5"), "tables of other people", unit=Unit(2))
+    first, second = both.parts
+    for receipt, words in (
+        (None, "has no receipt"),
+        (firms, "is for dataset 'firms-2026'"),
+        (replace(second.receipt or less, hash="0" * 64), "does not hold the debit of receipt 4"),
+        (replace(second.receipt or less, amount=Fraction(1)), "different amount"),
+        (less, "not for all that it has measured"),
+        (first.receipt, "not for all that it has measured"),
+        (other, "not for all that it has measured"),
+    ):
+        forged = replace(both, parts=(first, replace(second, receipt=receipt)))
+        with pytest.raises(LedgerError, match=words):
+            forged.verify(opened())
+        shutil.rmtree("both/release")
+        forged.save("both/release")
+        before = written()
+        assert run(["rows", "both", "--force"]) == 4
+        assert words in capsys.readouterr().err
+        assert written() == before
+
+
+@pytest.mark.parametrize("cap", [PureDP(4), ZCDP(4), GaussianDP(4)])
+@pytest.mark.parametrize("privacy", [PureDP("0.5"), ZCDP("0.125"), ApproxDP(1, "1e-6")])
+def test_combinations_are_known_in_every_account(tmp_path: Path, cap: Privacy, privacy: Privacy) -> None:
+    data = from_array(Domain({"sex": ["M", "F"]}), [5, 7])
+    ledger = Ledger(tmp_path / "budget.db", dataset=DATASET, cap=cap)
+    if isinstance(cap, PureDP) and not isinstance(privacy, PureDP):
+        return  # which no ε bounds
+    parts = [measure(Strategy.identity(data.domain), data, each, ledger=ledger) for each in (privacy, privacy, privacy)]
+    both = combine(parts)
+    both.verify(ledger)
+    more = combine([*parts, measure(Strategy.identity(data.domain), data, privacy, ledger=None)])
+    unpaid = replace(more, parts=both.parts)
+    with pytest.raises(LedgerError, match="not for all that it has measured"):
+        unpaid.verify(ledger)
+
+
+READERS = {
+    "measure/release.py": "defines it",
+    "measure/chunked_release.py": "defines it",
+    "publication/preflight.py": "load_verified, which compares with the ledger",
+    "publication/published.py": "open_published, whose callers are listed too",
+    "publication/publish.py": "report --since, which requires both to be paid for",
+    "apps/studio/work.py": "makes rows, which requires it",
+    "apps/cli/published_commands.py": "rows and combine require it; query, show and diff write to the terminal alone: "
+    "whoever may read the folder learns no more from them than it says",
+    "apps/cli/plan_command.py": "plan --with looks at margins, not at numbers, and publishes nothing",
+}
+"""The files that read a release which lies on disk, and why nothing unpaid is published there."""
+
+
+def test_whoever_reads_a_release_is_listed() -> None:
+    src = Path(hdmm.__file__).parent
+    reading = re.compile(r"\b(load_release|load_chunked|open_published)\(")
+    found = {path.relative_to(src).as_posix() for path in src.rglob("*.py") if reading.search(path.read_text())}
+    assert found == set(READERS)
+
+
+def test_what_only_reads_writes_nothing(spec: Spec) -> None:
+    """Neither the ledger nor anything else is asked for by what prints to the terminal: nothing is published."""
+    for name in ("budget.db", "budget.db.head"):
+        os.unlink(name)
+    before = written()
+    for command in (
+        ["query", "out", "SELECT sex, COUNT(*) FROM t GROUP BY sex"],
+        ["show", "out", "sex"],
+        ["diff", "out", "second"],
+    ):
+        assert run(command) == 0
+    assert written() == before
 
 
 @pytest.mark.parametrize("bad", ["", "x", "A" * 64, "0" * 63, "0" * 65, "0" * 64 + "\n"])

@@ -134,7 +134,7 @@ def test_report_and_metadata_state_all_of_it(
 
 def test_a_report_of_early_noise_claims_no_mu() -> None:
     strategy = Strategy.identity(Domain({"sex": ["M", "F"]}))
-    report = Report("t", "people", "2026", ZCDP("0.125"), Unit(), None, 0.95, (), strategy, "Identity")
+    report = Report("t", "people", "2026", ZCDP("0.125"), Unit(), (), 0.95, (), strategy, "Identity")
     page = render(report)
     section = page[page.index('<h2 id="protection">') :]
     assert "μ" not in section
@@ -148,7 +148,7 @@ def test_a_report_of_early_noise_claims_no_mu() -> None:
      (PureDP("12.341"), "e^12.4"), (PureDP("12.3"), "e^12.3")], ids=str)  # fmt: skip
 def test_what_is_said_of_factor_and_delta_is_rounded_up(privacy: Privacy, says: str) -> None:
     strategy = Strategy.identity(Domain({"sex": ["M", "F"]}))
-    assert says in render(Report("t", "people", "2026", privacy, Unit(), None, 0.95, (), strategy, "Identity"))
+    assert says in render(Report("t", "people", "2026", privacy, Unit(), (), 0.95, (), strategy, "Identity"))
 
 
 PRIVACIES = [('rho = "0.5"', '{ rho = "2" }'), ('mu = "1"', '{ mu = "2" }'), ('epsilon = "1"', '{ epsilon = "4" }')]
@@ -194,5 +194,5 @@ def test_readers_of_a_publication_are_told_the_epsilon(tmp_path: Path, capsys: p
     assert run(["report", str(tmp_path / "people.toml"), "--xlsx", "--quiet"]) == 0
     guide = openpyxl.load_workbook(folder / "report.xlsx")["Notes"]
     assert said in next(row[1].value for row in guide.iter_rows() if row[0].value == "Protection")
-    early = Report("t", "d", "2026", ZCDP("0.5"), Unit(), None, 0.95, (), Strategy.identity(spec.domain), "Identity")
+    early = Report("t", "d", "2026", ZCDP("0.5"), Unit(), (), 0.95, (), Strategy.identity(spec.domain), "Identity")
     assert "ε = 6.48 at δ = 10⁻⁹" in early.guarantee  # of discrete noise no more is known than its ρ

@@ -37,11 +37,12 @@ from hdmm import (
     load_spec,
 )
 from hdmm.answers.margins import half_width
+from hdmm.answers.table import NUMBER_COLUMNS
 from hdmm.base.numbers import LEVEL
 from hdmm.describe.table_column import named_columns
 from hdmm.publication import files, planning
 from hdmm.publication.answered import answer_tables
-from hdmm.publication.files import NUMBER_COLUMNS, escape_formula
+from hdmm.publication.files import escape_formula
 from hdmm.publication.forecast import as_measured, forecasts
 from hdmm.publication.planning import make_plan, plan_for
 from hdmm.publication.publish import publish

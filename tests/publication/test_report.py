@@ -26,6 +26,7 @@ from hdmm.baselines import identity, laplace
 from hdmm.describe.table_column import named_columns
 from hdmm.matrix import Dense, ExtendedDiagonal, Eye, PIdentity, to_dense
 from hdmm.privacy.guarantee import Noise
+from hdmm.publication.registry import record_of
 from hdmm.publication.report import Report, render
 from hdmm.publication.report.page import MOST_SHOWN_ROWS
 from hdmm.publication.report.pictures import MOST_BASES, MOST_BLOCKS, base_picture, measured
@@ -67,7 +68,9 @@ def ages(n: int) -> list[tuple[str, ...]]:
 
 def report(*tables: Table, **changes: object) -> Report:
     strategy = Strategy.identity(Domain({"sex": ["M", "F"], "age": 3}))
-    made = Report("A report", "people", "2026-01-01", PureDP("0.5"), Unit(), RECEIPT, 0.95, tables, strategy, "OPT_M")
+    made = Report(
+        "A report", "people", "2026-01-01", PureDP("0.5"), Unit(), (RECEIPT,), 0.95, tables, strategy, "OPT_M"
+    )
     return replace(made, **changes)
 
 
@@ -129,7 +132,7 @@ def hostile() -> Report:
         created=EVIL,
         operator=EVIL,
         strategy=Strategy(domain, (Block(1.0, ((0, PIdentity(np.ones((1, 4)))), (1, Eye(2)))),)),
-        receipt=replace(RECEIPT, dataset=EVIL, hash=EVIL, timestamp=EVIL),
+        receipts=(replace(RECEIPT, dataset=EVIL, hash=EVIL, timestamp=EVIL),),
     )
 
 
@@ -467,7 +470,7 @@ def test_what_does_not_fit_is_refused() -> None:
 
 
 def test_no_tables_no_rows_no_ledger() -> None:
-    page = words(parsed(render(report(receipt=None))))
+    page = words(parsed(render(report(receipts=()))))
     assert "This release has no tables." in page
     assert "no ledger was debited" in page
     assert "This table has no rows." in words(parsed(render(report(table([], columns=("age",))))))
@@ -642,3 +645,10 @@ def test_totals_do_not_dwarf_what_they_are_of() -> None:
     marginals = figure(table([("M", "(all)"), ("(all)", "old")], [10, 12]))
     assert len(list(marginals.iter("circle"))) == 2  # where every row is a total of something, all are
     assert "(all)" not in words(marginals[1])
+
+
+def test_every_paper_says_which_rows_are_impossible() -> None:
+    about = report(table(ages(3)), impossible=("age = 0",), where="month = 1", most_rows=2)
+    for said in about.counted():
+        assert said in record_of(about)
+        assert said in words(parsed(render(about)))

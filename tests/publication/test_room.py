@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from hdmm import ZCDP, ApproxDP, Domain, FileError, Known, Ledger, PureDP, Strategy, from_array
 from hdmm.measure.measure import measure_prepared
 from hdmm.measure.prepare import prepare
-from hdmm.privacy.guarantee import Privacy, Unit
+from hdmm.privacy.guarantee import Privacy
+from hdmm.privacy.unit_of_privacy import Unit
 from hdmm.publication.unpublished import release_sizes, take_room
 from tests.support.effort import examples
 from tests.support.families import FAMILIES, marginals, strategies

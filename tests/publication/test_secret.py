@@ -16,7 +16,7 @@ from hdmm.apps.studio.edits import RemoveTable
 from hdmm.apps.studio.server import Studio
 from hdmm.apps.studio.spec_file import StudioFile
 from hdmm.data.engines.address import Address, has_secret, is_address, without_password
-from hdmm.data.records import from_table
+from hdmm.data.table_like import from_table
 from hdmm.publication import publish as folder_module
 from hdmm.publication.forecast import forecasts
 from hdmm.publication.metadata import metadata

@@ -15,8 +15,8 @@ import sqlglot.parser
 from hdmm import Ledger, PureDP, Release, load_spec
 from hdmm.apps.cli import run
 from hdmm.apps.demo import write_demo
+from hdmm.measure import measurement as measurement_module
 from hdmm.measure import plan as plan_module
-from hdmm.measure import release as release_module
 from hdmm.privacy import store as store_module
 from hdmm.publication import files as files_module
 
@@ -46,7 +46,7 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> Counter[str]:
             return counted
 
         count("SQL parsed", sqlglot.parser.Parser, "parse")
-        count("form with noise built", release_module, "form_in_noise")
+        count("form with noise built", measurement_module, "form_in_noise")
         count("schema read", pq, "read_schema")
         count("columns listed", files_module, "file_columns")
         count("chain verified", store_module, "_whole")

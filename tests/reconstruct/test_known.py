@@ -34,7 +34,8 @@ from hdmm import (
 from hdmm.describe.product import Product
 from hdmm.matrix import to_dense
 from hdmm.measure.measure import measure
-from hdmm.measure.release import Release, load_release, noise_weight
+from hdmm.measure.measurement import noise_weight
+from hdmm.measure.release import Release, load_release
 from hdmm.privacy.guarantee import Privacy
 from hdmm.reconstruct.known import known_counts
 from hdmm.strategy.informed import WithExactBlocks

@@ -19,7 +19,7 @@ from hdmm.matrix import Cumulative, Eye, Matrix, PIdentity, Residual, to_dense
 from hdmm.measure.measure import measure
 from hdmm.reconstruct import nonnegative as module
 from hdmm.reconstruct.information import Information
-from hdmm.reconstruct.nonnegative import simplex_threshold
+from hdmm.reconstruct.nonnegative import nonnegative_cells, simplex_threshold
 from hdmm.reconstruct.whole_numbers import rounded
 from hdmm.strategy.blocks import Block, stacked_blocks
 from hdmm.strategy.strategy import Strategy
@@ -238,3 +238,14 @@ def test_the_simplex_projection_is_nearest(values: list[float], total: float) ->
     assert p.sum() == pytest.approx(total, abs=1e-9)
     for corner in total * np.eye(len(x)):  # (x − p)·(q − p) ≤ 0 for all q of the simplex
         assert (x - p) @ (corner - p) <= 1e-6 * (1 + np.abs(x).max() * (total + 1))
+
+
+@pytest.mark.parametrize("total", [0.0, 5e-324, 1e-196, 1e-30, 1e-9, 1.0])
+@pytest.mark.parametrize("size", [0.0, 1.0, 1e6, 1e15])
+def test_a_total_that_rounding_loses_leaves_numbers(total: float, size: float) -> None:
+    """Known counts of nobody, where thousands were measured, leave a total of 1e-196 in floats, for example."""
+    X = Information((4, 3), (Block(1.0, ((0, Eye(4)), (1, Eye(3)))),))
+    found = nonnegative_cells(X, size * np.arange(12.0), total)
+    assert np.isfinite(found).all()
+    assert (found >= 0).all()
+    assert found.sum() == pytest.approx(total, rel=1e-9) or (total < 1e-9 * size and not found.any())

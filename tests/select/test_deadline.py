@@ -23,13 +23,13 @@ from hdmm.privacy.guarantee import Noise
 from hdmm.select import gaussian_optimum as gaussian
 from hdmm.select import marginal_weights
 from hdmm.select import opt_x as product
-from hdmm.select.ahead import held_interrupts
 from hdmm.select.goal import Goal
 from hdmm.select.loss import BasesLoss
 from hdmm.select.operators import operators_for
 from hdmm.select.opt_hdmm import INTERRUPTED, Candidate
 from hdmm.select.pairs import PairsLoss
 from hdmm.select.problem import Problem
+from hdmm.select.restarts import held_interrupts
 from hdmm.select.search import Search
 from hdmm.select.theta import DenseTheta, WindowedTheta
 from hdmm.select.tree import Tree

@@ -7,7 +7,7 @@ import pytest
 
 from hdmm.matrix import Eye, Ones, to_dense
 from hdmm.privacy.guarantee import Noise
-from hdmm.select.family import Constant, EvenRow, Explicit, Roots, SignedRows
+from hdmm.select.family import Constant, Divided, EvenRow, Roots, SignedRows
 from hdmm.select.theta import DenseTheta, theta_of
 
 from .grams import numeric_gradient
@@ -17,7 +17,7 @@ def rng(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-FAMILIES: list[Explicit] = [
+FAMILIES: list[Divided] = [
     DenseTheta(rng(0).random((2, 5))),
     DenseTheta.within(rng(0).random((2, 5)), np.array([0, 3, 4, 7])),
     Roots(rng(1).normal(size=(6, 5))),
@@ -28,7 +28,7 @@ SIGNED = SignedRows(np.linalg.qr(rng(3).normal(size=(7, 3)))[0].T, rng(4).normal
 
 
 @pytest.mark.parametrize("family", [*FAMILIES, SIGNED], ids=lambda family: type(family).__name__)
-def test_gradients_are_pulled_back(family: Explicit) -> None:
+def test_gradients_are_pulled_back(family: Divided) -> None:
     x = family.start
     assert x is not None
     size = len(family.gram(x))
@@ -39,7 +39,7 @@ def test_gradients_are_pulled_back(family: Explicit) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: type(family).__name__)
-def test_the_gram_is_that_of_the_matrix(family: Explicit) -> None:
+def test_the_gram_is_that_of_the_matrix(family: Divided) -> None:
     x = family.start
     assert x is not None
     A = to_dense(family.matrix(x))

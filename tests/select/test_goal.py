@@ -13,7 +13,7 @@ from hdmm.base.exceptions import StrategyError
 from hdmm.describe.predicates import Weighted
 from hdmm.matrix import Ones, PIdentity, diagonal
 from hdmm.privacy.guarantee import Noise
-from hdmm.select.demand import demand
+from hdmm.select.demand import Parted, demand
 from hdmm.select.family import Constant
 from hdmm.select.goal import Goal, Objective
 from hdmm.select.loss import BasesLoss
@@ -22,9 +22,8 @@ from hdmm.select.operators import operators_for
 from hdmm.select.opt_hdmm import select
 from hdmm.select.opt_x import product_loss
 from hdmm.select.pairs import PairsLoss
-from hdmm.select.parts import Parted, Parts
 from hdmm.select.problem import Problem
-from hdmm.select.terms import Terms
+from hdmm.select.terms import Parts, Terms
 from hdmm.select.theta import DenseTheta, theta_of
 from hdmm.select.worst import RowWeights
 from hdmm.strategy.blocks import Block

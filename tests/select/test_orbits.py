@@ -16,10 +16,9 @@ from hdmm.bounds.certificate import gaussian_bound
 from hdmm.matrix import Dense, to_dense
 from hdmm.reconstruct.least_squares import reconstruct
 from hdmm.select.gaussian_optimum import gaussian_optimum
-from hdmm.select.merged_cells import MergedCells
 from hdmm.select.operators import operators_for
 from hdmm.select.orbits import OrbitCells, Orbits, divisible, opt_orbits
-from hdmm.select.problem import Problem
+from hdmm.select.problem import MergedCells, Problem
 from hdmm.select.search import first_search
 from hdmm.select.terms import Terms
 from hdmm.strategy.lattice import Lattice

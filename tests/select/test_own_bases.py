@@ -14,9 +14,9 @@ from hdmm.select.loss import BasesLoss
 from hdmm.select.operators import operators_for
 from hdmm.select.opt_b import distinct_candidates, opt_b, own_base_candidates, with_own_bases
 from hdmm.select.opt_g import opt_g
-from hdmm.select.parts import Parts
 from hdmm.select.problem import Problem
 from hdmm.select.search import Search, first_search
+from hdmm.select.terms import Parts
 from hdmm.select.theta import DenseTheta
 from hdmm.select.worst import for_worst_case
 from hdmm.strategy.blocks import Block

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import hdmm
 from hdmm import Domain, PureDP, SpecError, WorkloadError, load_spec
-from hdmm.describe.column import columns
+from hdmm.describe.attribute import columns
 from hdmm.matrix import to_dense
 from hdmm.sql import TableQuery, merged_domain, parse
 from tests.support.chance import fewest
@@ -116,6 +116,7 @@ WRONG = [
     ('["age <"]', "Something is missing"),
     ('["agee < 2"]', "Did you mean 'age'"),
     ('["age < 2 GROUP BY age"]', "Write one condition"),
+    ('["age < 2 ORDER BY age"]', "Write one condition"),
     ('["age < 2; SELECT COUNT(*) FROM t"]', "Write one condition"),
     ('["age >= 0"]', "leave no cell"),
     ('["age < 3", "age > 2"]', "leave no cell"),

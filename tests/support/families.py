@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from hdmm import AllRange, Domain, Identity, Prefix, Strategy, SumAtMost, Workload
 from hdmm.matrix import Dense, Eye, Matrix, Nested, Ones, Permuted, PIdentity, Scaled, TreeIdentity, to_dense
-from hdmm.measure.release import Release, noise_weight
+from hdmm.measure.measurement import noise_weight
+from hdmm.measure.release import Release
 from hdmm.privacy.guarantee import Noise
 from hdmm.strategy.axis_groups import AxisGroups
 from hdmm.strategy.blocks import Block

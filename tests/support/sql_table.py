@@ -9,7 +9,7 @@ import duckdb
 import numpy as np
 
 from hdmm import Bins, Domain, Integers, Labels
-from hdmm.describe.column import Column, columns
+from hdmm.describe.attribute import Column, columns
 from hdmm.sql import TableQuery, parse
 
 DOMAIN = Domain(

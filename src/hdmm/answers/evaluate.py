@@ -39,7 +39,8 @@ def _numbers(aggregate: Aggregate, answers: Answers, level: float) -> RowNumbers
         case Quotient():
             ratios = answers.ratios(aggregate.numerator, aggregate.denominator, aggregate.factor)
             lower, upper = ratios.interval(level)
-            return _where(np.isfinite(lower), ratios.values, ratios.stddev, lower, upper)
+            # A biased denominator may be 0 where the unbiased one is not.
+            return _where(np.isfinite(lower) & np.isfinite(ratios.values), ratios.values, ratios.stddev, lower, upper)
         case Quantiles():
             return _quantiles(aggregate, answers, level)
 

@@ -17,11 +17,11 @@ import numpy as np
 from hdmm.answers.charts import Chart, errors_chart, estimates_chart, stacked_charts
 from hdmm.answers.margins import PLAIN, Reliability
 from hdmm.answers.picture import Picture
-from hdmm.base.digits import RoundedRow, outward, rounded_row
 from hdmm.base.exceptions import ReportError, WorkloadError
 from hdmm.base.hints import did_you_mean, first_of
 from hdmm.base.lazy import Lazy, require
 from hdmm.base.notebook import MOST_SHOWN, Card, NotebookValue
+from hdmm.base.numbers import RoundedRow, outward, rounded_row
 from hdmm.describe.table_column import TableColumn, named_columns
 from hdmm.matrix import Array
 from hdmm.privacy.guarantee import Privacy
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 else:
     pl, pq = Lazy("polars"), Lazy("pyarrow.parquet")
 
-_NUMBERS = ("estimate", "stddev", "lower", "upper")
+NUMBER_COLUMNS: Final = ("estimate", "stddev", "lower", "upper")
+"""What every row of a table has, in the order of `Table.numbers`."""
 
 BINNED: Final = (
     "Of some values only the bin is known. In sums and means, one number stands for all values of a bin, so that their "
@@ -196,7 +197,7 @@ class Table(Framed):
 
     def _of_rows(self, rows: Array | slice, labels: Callable[[], Iterable[tuple[str | None, ...]]]) -> Table:
         """The numbers of some rows, under these labels."""
-        numbers = dict(zip(_NUMBERS, (each[rows] for each in self.numbers), strict=True))
+        numbers = dict(zip(NUMBER_COLUMNS, (each[rows] for each in self.numbers), strict=True))
         zero = None if self.impossible is None else self.impossible[rows]
         bins = None if self.bins is None else self.bins.at(rows)
         return replace(self, labels=labels, impossible=zero, bins=bins, **numbers)
@@ -296,7 +297,7 @@ class Table(Framed):
     def columns(self) -> dict[str, Array]:
         """The whole table: label columns, then estimate, stddev, lower and upper. O(rows)."""
         labels = np.array(list(self.labels()), dtype=object).reshape(len(self), len(self.attributes))
-        return dict(zip(self.header(_NUMBERS), [*labels.T, *self.numbers], strict=True))
+        return dict(zip(self.header(NUMBER_COLUMNS), [*labels.T, *self.numbers], strict=True))
 
     def header(self, numbers: Sequence[str]) -> list[str]:
         """The names of all columns, each once: a label column has _ added if its name is taken."""

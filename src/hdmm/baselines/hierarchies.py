@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
-from hdmm.base.exceptions import NotApplicableError
+from hdmm.base.exceptions import NotApplicableError, StrategyError
 from hdmm.describe.domain import Domain
 from hdmm.describe.workload import Workload
-from hdmm.matrix import Array, Eye, Matrix, TreeIdentity, scaled, summed
+from hdmm.matrix import Array, Eye, Matrix, Nested, TreeIdentity, scaled, summed
 from hdmm.matrix.blocked import block_product
 from hdmm.matrix.nested import by_node, padded
 from hdmm.strategy.blocks import Block
-from hdmm.strategy.grid import grid_blocks
 from hdmm.strategy.strategy import Strategy
 
 _MOST_RATIO = 1e3  # the largest ratio of a node's weight to its children's, so that the leaves stay measured
@@ -103,6 +103,28 @@ def grid_tree(domain: Domain, widths: Sequence[int], weights: Sequence[float]) -
     """
     whole = math.fsum(weights)
     return Strategy(domain, grid_blocks(domain, widths, [weight / whole for weight in weights]))
+
+
+def grid_blocks(domain: Domain, widths: Sequence[int], weights: Sequence[float]) -> tuple[Block, ...]:
+    """The blocks of a tree of squares: level l has squares of widths[l] cells per side, and weight weights[l].
+
+    >>> [block.rows for block in grid_blocks(Domain({"x": 3, "y": 3}), [1, 2, 4], [0.5, 0.25, 0.25])]
+    [9, 4, 1]
+    """
+    if len(domain) != 2 or len(weights) != len(widths):
+        raise StrategyError(
+            f"A tree of squares needs 2 attributes and one weight per level; this one is over {len(domain)} and "
+            f"has {len(weights)} weights for {len(widths)} levels."
+        )
+    grows = (0 < lower < upper and upper % lower == 0 for lower, upper in pairwise(widths))
+    if tuple(widths[:1]) != (1,) or not all(grows):
+        raise StrategyError(f"The widths are {tuple(widths)}. Start at 1, and make each a multiple of the one before.")
+    shape = domain.shape
+    sums = {(n, w): Nested(np.ones((1, n), dtype=np.int64), [w]) for n in shape for w in widths if 1 < w < n}
+    return tuple(
+        Block(weight, [(i, Eye(n) if w == 1 else sums[n, w]) for i, n in enumerate(shape) if w < max(n, 2)])
+        for w, weight in zip(widths, weights, strict=True)
+    )
 
 
 def greedy_h(workload: Workload) -> Strategy:

@@ -5,8 +5,9 @@ For every diagonal Λ ≥ 0 with tr Λ = 1 (the dual of selection, select/gaussi
     ‖A‖₂²·‖W A⁺‖²_F ≥ ‖W Λ^½‖²_* = (tr M^½)².
 
 Λ = I/N gives the singular-value bound. On small domains the best Λ is found; on others Λ = ⊗Λ_i, where Λ_i is the best
-one for attribute i's own queries together with as many totals as make the bound largest. Laplace noise has no such
-dual: the singular-value bound holds there too, but it is loose.
+one for attribute i's own queries together with as many totals as make the bound largest, or, if all attributes are
+alike and queries are on two of them at most, the best there is (alike_pairs.py). Laplace noise has no such dual: the
+singular-value bound holds there too, but it is loose.
 """
 
 from __future__ import annotations
@@ -19,15 +20,17 @@ from functools import cache
 import numpy as np
 
 from hdmm.base.exceptions import StrategyError
+from hdmm.bounds.alike_pairs import AlikePairs
 from hdmm.bounds.eigenspaces import LARGEST_EIGENPROBLEM, Classes, even_eigenvalues
 from hdmm.bounds.joint_pinching import joint_root
 from hdmm.bounds.pinching import Split, parts, pinched, work
 from hdmm.bounds.svd import svd_bound
+from hdmm.describe.product import Product
 from hdmm.describe.workload import Workload
 from hdmm.matrix import Array, Matrix, exchangeable, to_dense
 from hdmm.select.gaussian_optimum import WORK, GramBlock, TridiagonalInverse, best_dual
-from hdmm.select.merged_cells import MergedCells
 from hdmm.select.orbits import OrbitCells
+from hdmm.select.problem import MergedCells
 from hdmm.select.terms import Terms
 
 _TRIAL = 1e9  # Σ rows³ of eigenproblems while Λ is searched for: 0.1 s
@@ -55,7 +58,8 @@ def gaussian_bound(workload: Workload) -> float:
     (1.97, 1.92)
     """
     if any(product.joint for product in workload.products):
-        found = joint_root(workload.products)
+        alike = AlikePairs.of(workload.products)
+        found = joint_root(workload.products) if alike is None else alike.root()
         return svd_bound(workload) if found is None else max(_BELOW * found**2, svd_bound(workload))
     cells = MergedCells.of(workload.products)  # as good for any strategy, and fewer
     if cells is not None:
@@ -67,11 +71,11 @@ def gaussian_bound(workload: Workload) -> float:
     # If all products have one gram on an attribute, V is a Kronecker product with it, and so is the best Λ.
     alone, joint = terms.separated()
     roots = [_one_attribute(terms.grams[i][0]) for i in alone]
+    log_scale = given.log_scale - math.fsum(map(math.log, workload.domain.shape))  # Total is the unit on each axis
     if joint:
-        roots.append(_several_attributes(terms.restricted(joint)))
+        roots.append(_several_attributes(terms.restricted(joint), () if alone else workload.products, log_scale))
     found = [root for root in roots if root is not None]
     if len(found) == len(roots):
-        log_scale = given.log_scale - math.fsum(map(math.log, workload.domain.shape))  # Total is the unit on each axis
         return _BELOW * math.exp(log_scale) * math.prod(found) ** 2
     return svd_bound(workload)
 
@@ -112,15 +116,18 @@ def _one_attribute(V: Matrix) -> float | None:
     return None if n > LARGEST_EIGENPROBLEM else best_dual([GramBlock(1.0, to_dense(V).astype(np.float64))])[0]
 
 
-def _several_attributes(terms: Terms) -> float | None:
-    """tr M^½ for terms in which every attribute has several grams, at the best Λ found."""
+def _several_attributes(terms: Terms, products: Sequence[Product], log_scale: float) -> float | None:
+    """tr M^½ for terms in which every attribute has several grams, at the best Λ found; times e^(log_scale/2), it is
+    that of the products, if the terms are all that they ask for."""
     if (cells := OrbitCells.of(terms)) is not None:
         return best_dual(cells.blocks())[0]
     classes = Classes.of(terms)
+    if classes is not None and not classes.axes:
+        return float(classes.roots.sum())
+    if products and (alike := AlikePairs.of(products)) is not None:
+        return alike.root() / math.exp(log_scale / 2)
     if classes is None:
         return None
-    if not classes.axes:
-        return float(classes.roots.sum())
     if parts(classes) > _MOST_PARTS:
         return None
     return _best_product(classes, _means(terms, classes))

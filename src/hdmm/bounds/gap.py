@@ -16,6 +16,7 @@ import numpy as np
 from scipy.linalg import null_space
 
 from hdmm.bounds.certificate import gaussian_bound, worst_bound
+from hdmm.bounds.svd import svd_bound
 from hdmm.describe.predicates import Identity, Total, Weighted
 from hdmm.describe.product import Product
 from hdmm.describe.workload import Workload
@@ -26,6 +27,10 @@ from hdmm.select.goal import Goal, Objective
 from hdmm.select.opt_r import least_error, worst_marginals
 from hdmm.select.worst_optimum import WrittenCells, worst_optimum
 from hdmm.strategy.strategy import Strategy
+
+KNOWN_LOOSENESS = (1.07, 1.46)
+"""By which the best strategies for Laplace noise are above `loose_bound`, as root mean squared errors, where they are
+known: prefixes and ranges on 2 to 8 values and marginals of 4 to 9 cells (docs/research/lower-bounds.md)."""
 
 _POWERS = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0)
 _STEPS = (4.0, 2.0, 1.3, 1.1)  # by which the share of one group of products is raised or lowered
@@ -58,6 +63,18 @@ def certified_gap(goal: Goal, strategy: Strategy) -> float | None:
     best = max((bound for bound in bounds if bound is not None), default=0.0)
     gap = max(value / best - 1, 0.0) if best > 0 else math.inf
     return gap if math.isfinite(gap) else None
+
+
+def loose_bound(goal: Goal) -> float:
+    """What the objective of no strategy is below under Laplace noise: the bound for Gaussian noise, as ‖A‖₁ ≥ ‖A‖₂.
+
+    >>> from hdmm import Domain, Prefix
+    >>> goal = Goal.of(Workload.product(Domain({"age": 4}), age=Prefix()))
+    >>> round(loose_bound(goal), 2), goal.value(Strategy.identity(Domain({"age": 4})), Noise.LAPLACE)
+    (6.87, 10.0)
+    """
+    workload = summed(goal)
+    return max(gaussian_bound(workload), svd_bound(workload))
 
 
 def summed(goal: Goal) -> Workload:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from hdmm.base.exceptions import DataError
 from hdmm.base.hints import brief
 from hdmm.base.notebook import Card, NotebookValue
+from hdmm.describe.amount import MOST_PARTS
 from hdmm.describe.domain import Domain
 from hdmm.privacy.rows_of import UNKNOWN, RowsOf
 
@@ -152,7 +153,11 @@ def checked_rows_bound(given: int | None) -> int:
 
 
 def _requests(domain: Domain, wanted: Iterable[Sequence[str]]) -> list[Axes]:
-    """Positions of the attributes of each marginal; one that is too large to write out is refused (security I4)."""
+    """Positions of the attributes of each marginal; one that is too large to write out is refused (security I4).
+
+    So is one whose counts of parts of rows could leave 64 bits if there are more rows than declared (S2): clipping a
+    number modulo 2⁶⁴ would let one row move it by any amount.
+    """
     place = {name: axis for axis, name in enumerate(domain.names)}
     most = min(MOST_MARGINAL_CELLS, machine_memory() // 16)
     found: list[Axes] = []
@@ -160,6 +165,11 @@ def _requests(domain: Domain, wanted: Iterable[Sequence[str]]) -> list[Axes]:
         axes = () if isinstance(names, str) else tuple([place.get(name, -1) for name in names])
         if isinstance(names, str) or -1 in axes or len(set(axes)) < len(axes):
             domain.named(names, "of a marginal")  # raises, and says what is wrong
+        if grain(domain, axes) > MOST_PARTS:
+            raise DataError(
+                f"A marginal would divide each row into {grain(domain, axes):,} parts; at most {MOST_PARTS:,} are "
+                "counted exactly. Give amounts larger steps, or ask about fewer of them at once."
+            )
         if cells(domain, axes) > most or len(axes) > _MOST_DIMENSIONS:
             raise DataError(
                 f"A marginal on {len(axes)} attributes has {cells(domain, axes)} cells; the limits on this machine are "

@@ -20,8 +20,7 @@ from hdmm.base.frozen import assign
 from hdmm.base.hints import did_you_mean
 from hdmm.base.notebook import Card, NotebookValue
 from hdmm.describe.amount import SUM_IT, Amount
-from hdmm.describe.attribute import Attribute, Merged, joined, kept_rows, naming
-from hdmm.describe.column import Column, columns
+from hdmm.describe.attribute import Attribute, Column, Merged, columns, joined, kept_rows, naming
 from hdmm.describe.entries import INT64_END, Codes, ColumnLike, Label
 from hdmm.describe.numeric import Integers
 from hdmm.describe.values import Labels, Values

@@ -29,6 +29,7 @@ from hdmm.matrix import Array
 AnyPath: TypeAlias = str | os.PathLike[str]
 
 VERSION = 1
+MOST_ARRAY_BYTES = 2**35  # of all arrays of a folder: twice the measurements that `hdmm.measure.prepare` allows
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")  # of kinds and arrays: no separator, no dot, one case
 _ARRAY_NAME = Meta(pattern=rf"\A{_NAME.pattern}\Z", extra={"expected": "the plain name of an array"})
 
@@ -116,7 +117,9 @@ def whole_folder(target: Path, replaceable: Callable[[], os.stat_result | None])
             shutil.rmtree(old, ignore_errors=True)  # what was replaced, or what a step that failed has left
 
 
-def load_folder(path: AnyPath, kind: str, *, max_bytes: int = 2**32) -> tuple[Mapping[str, Json], dict[str, Array]]:
+def load_folder(
+    path: AnyPath, kind: str, *, max_bytes: int = MOST_ARRAY_BYTES
+) -> tuple[Mapping[str, Json], dict[str, Array]]:
     """The content and the arrays (read-only) of a folder of this kind; FileError for anything else.
 
     `max_bytes` bounds the total size of the arrays.
@@ -202,8 +205,8 @@ def _opened(folder: int, path: Path, most: int) -> Generator[tuple[BinaryIO, int
     with open(fd, "rb") as file:
         if status.st_size > most:
             raise FileError(
-                f"{path} has {status.st_size:,} bytes; at most {most:,} may be read. Raise max_bytes if it holds "
-                "arrays and you trust it."
+                f"{path} has {status.st_size:,} bytes; at most {most:,} may be read, which is more than hdmm writes. "
+                "Restore the folder from a backup."
             )
         yield file, status.st_size
 

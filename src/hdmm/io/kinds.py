@@ -1,8 +1,8 @@
 """What files hold of domains, workloads and strategies: KINDS is the complete list.
 
-A new kind is one line: its class and its keys. Predicate sets are listed in their own room, and their fields are their
-keys. What is read passes the same constructors and checks as a value built by hand. Sensitivities are never stored;
-they follow from the factors (security F4).
+A new kind is one line: its class, and its keys if they are not its fields. Predicate sets are listed in their own room.
+What is read passes the same constructors and checks as a value built by hand. Sensitivities are never stored; they
+follow from the factors (security F4).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ from hdmm.matrix import (
     Stack,
     TreeIdentity,
 )
-from hdmm.privacy.guarantee import Unit
+from hdmm.privacy.unit_of_privacy import Unit
 from hdmm.strategy.blocks import BlockTable
 from hdmm.strategy.strategy import Strategy
 
@@ -159,13 +159,15 @@ def _sets(members: Sequence[Sequence[int]], names: Sequence[str] | None) -> Sets
     return Sets(dict(zip(names, members, strict=True)))
 
 
-def _predicates(cls: type[PredicateSet]) -> FileKind:
-    """The kind of a predicate set, whose keys are its fields unless they follow from others."""
-    if cls is Groups:
-        return _kind(cls, {"level": str})
+def _of_fields(cls: type, build: Callable[..., Any] | None = None) -> FileKind:
+    """The kind of a class whose keys are its fields."""
     hints = get_type_hints(cls)
-    keys = {field.name: _form(hints[field.name]) for field in fields(cast(Any, cls))}
-    return _kind(cls, keys, _sets if cls is Sets else None)
+    return _kind(cls, {field.name: _form(hints[field.name]) for field in fields(cast(Any, cls))}, build)
+
+
+def _predicates(cls: type[PredicateSet]) -> FileKind:
+    """The kind of a predicate set. What a level groups follows from its name."""
+    return _kind(cls, {"level": str}) if cls is Groups else _of_fields(cls, _sets if cls is Sets else None)
 
 
 def _form(hint: Any) -> Any:
@@ -301,8 +303,8 @@ def _rows(products: Any, key: str) -> list[tuple[float, list[tuple[tuple[int, ..
 
 
 _BINS = {"edges": list[int | float], "outside": str}
-_ARRAY, _SIZES = np.ndarray, list[Size]
-_TREE = {"weights": _ARRAY, "widths": _SIZES, "order": int}
+_ARRAY = np.ndarray
+_TREE = {"weights": _ARRAY, "widths": list[Size], "order": int}
 _OVER = {"domain": Stored[Domain]}
 _LEVELS = {"levels": list[Stored[Level]]}
 _ROWS = {"combine": Matrix, "factors": _ARRAY, "expected": _ARRAY, "margin": _ARRAY}
@@ -327,25 +329,15 @@ KINDS: Mapping[type, Sequence[FileKind]] = {
     PredicateSet: tuple(map(_predicates, PREDICATE_SETS)),
     Strategy: (_kind(Strategy, {**_OVER, "blocks": FactorProducts, "inference": str}, _strategy),),
     Matrix: (
-        _kind(Eye, {"n": Size}),
-        _kind(Ones, {"m": Size, "n": Size}),
+        *map(_of_fields, (Eye, Ones, Haar, Residual, Nested, Permuted, Repeated, Dense)),
+        *map(_of_fields, (Cumulative, AllIntervals, Intervals, RowScaled)),
         _kind(ExtendedDiagonal, {"theta": _ARRAY}, PIdentity, _p_identity, name="PIdentity"),
         _kind(ExtendedDiagonal, _TREE, TreeIdentity, _tree_identity, name="TreeIdentity"),
         _kind(ExtendedDiagonal, {"d": _ARRAY, "below": Matrix}, _augmented, _diagonal_and_rows, name="Augmented"),
         _kind(ExtendedDiagonal, {"below": Matrix, "order": int}),
-        _kind(Haar, {"n": Size}),
-        _kind(Residual, {"n": Size}),
         _kind(Forest, {"values": _ARRAY, "nodes": _ARRAY}),
-        _kind(Nested, {"values": _ARRAY, "widths": _SIZES}),
-        _kind(Permuted, {"inner": Matrix, "index": _ARRAY}),
-        _kind(Repeated, {"inner": Matrix, "index": _ARRAY}),
-        _kind(Dense, {"array": _ARRAY}),
-        _kind(Cumulative, {"n": Size}),
-        _kind(AllIntervals, {"n": Size}),
-        _kind(Intervals, {"n": Size, "lo": _ARRAY, "hi": _ARRAY}),
         _kind(Sparse, {"shape": tuple[Size, Size], "starts": _ARRAY, "columns": _ARRAY, "entries": _ARRAY}, _sparse),
         _kind(Stack, {"blocks": list[Matrix]}, _stack),
-        _kind(RowScaled, {"weights": _ARRAY, "inner": Matrix}),
         _kind(Scaled, {"c": int | float, "inner": Matrix}),
     ),
 }

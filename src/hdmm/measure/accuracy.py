@@ -11,9 +11,10 @@ from hdmm.answers.margins import half_width
 from hdmm.base.exceptions import StrategyError
 from hdmm.data.counts import checked_rows_bound
 from hdmm.describe.workload import Workload
-from hdmm.measure.release import form_in_noise
+from hdmm.measure.measurement import form_in_noise
 from hdmm.measure.targets import allowed_margins
-from hdmm.privacy.guarantee import ZCDP, Noise, Privacy, PureDP, Unit
+from hdmm.privacy.guarantee import ZCDP, Noise, Privacy, PureDP
+from hdmm.privacy.unit_of_privacy import Unit
 from hdmm.select.goal import Goal
 from hdmm.strategy.lattice import Lattice
 from hdmm.strategy.strategy import Strategy

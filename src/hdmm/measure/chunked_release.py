@@ -28,16 +28,10 @@ from hdmm.data import ChunkedCounts, Data
 from hdmm.describe.workload import Workload
 from hdmm.engines import Workers
 from hdmm.io import encode, load_record, save_record
+from hdmm.measure.measurement import Measurement, form_in_noise, verify_paid
 from hdmm.measure.provenance import RowsRecord, read_rows, rows_record
-from hdmm.measure.release import (
-    MeasuredFile,
-    Measurement,
-    Release,
-    form_in_noise,
-    measured_record,
-    read_paid,
-    verify_paid,
-)
+from hdmm.measure.release import Release
+from hdmm.measure.release_file import MeasuredFile, measured_record, read_paid
 from hdmm.privacy.guarantee import Noise
 from hdmm.privacy.ledger import Ledger, Receipt, seen_by
 from hdmm.privacy.rows_of import UNKNOWN, RowsOf
@@ -83,13 +77,18 @@ class ChunkedRelease(Measurement):
         return Answers.of(workload, self.estimate, self.form, self.privacy.noise, unbiased=self.estimate)
 
     @property
+    def receipts(self) -> tuple[Receipt | None, ...]:
+        """The debit that paid for it."""
+        return (self.receipt,)
+
+    @property
     def known(self) -> tuple[Known, ...]:
         """Nothing is known besides what was measured."""
         return ()
 
     def verify(self, ledger: Ledger) -> None:
         """Raise LedgerError unless this ledger holds the debit that paid for this very release (security L7)."""
-        verify_paid(self, self.receipt, seen_by(ledger).again(), ledger.dataset)
+        verify_paid(self, self.receipts, seen_by(ledger).again(), ledger.dataset)
 
     def save(self, path: str | os.PathLike[str] | None = None) -> Path:
         """Write what the chunks hold beside them, where `load_chunked` finds it, as `measure` has done already.

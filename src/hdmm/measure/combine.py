@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from hdmm.base.exceptions import StrategyError
 from hdmm.matrix import Array
 from hdmm.matrix.matrix import frozen
-from hdmm.measure.release import Release, charged
-from hdmm.privacy.guarantee import Privacy, Unit
+from hdmm.measure.measurement import charged
+from hdmm.measure.release import Release
+from hdmm.privacy.guarantee import Privacy
 from hdmm.privacy.rows_of import RowsOf
+from hdmm.privacy.unit_of_privacy import Unit
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.strategy import Strategy
 

@@ -37,13 +37,15 @@ from hdmm.engines import Device, Workers, lent
 from hdmm.matrix import Array
 from hdmm.matrix.matrix import frozen
 from hdmm.measure.chunked_release import AnyRelease, ChunkedRelease, check_chunks
+from hdmm.measure.measurement import charged
 from hdmm.measure.prepare import Prepared, prepare
 from hdmm.measure.provenance import MeasuredPart
-from hdmm.measure.release import Release, charged
+from hdmm.measure.release import Release
 from hdmm.noise import DeviceNoise, ReleaseKey, draw
-from hdmm.privacy.guarantee import Noise, Privacy, Unit
+from hdmm.privacy.guarantee import Noise, Privacy
 from hdmm.privacy.ledger import Ledger, Receipt
 from hdmm.privacy.rows_of import new_mark
+from hdmm.privacy.unit_of_privacy import Unit
 from hdmm.reconstruct.known import Known
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.lattice import on_parts, resolution

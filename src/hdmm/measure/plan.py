@@ -19,8 +19,7 @@ from hdmm.answers.margins import half_width
 from hdmm.base.exceptions import DataError, FileError, HdmmError, LedgerError, PrivacyError, StrategyError
 from hdmm.base.notebook import Card, NotebookValue
 from hdmm.base.numbers import up
-from hdmm.bounds.gap import certified_gap, summed
-from hdmm.bounds.svd import svd_bound
+from hdmm.bounds.gap import KNOWN_LOOSENESS, certified_gap, loose_bound
 from hdmm.data import Data
 from hdmm.describe.advice import advice as domain_advice
 from hdmm.describe.error_rows import ErrorRows
@@ -32,8 +31,9 @@ from hdmm.measure.chunked_release import ChunkedRelease
 from hdmm.measure.measure import measure
 from hdmm.measure.release import Release
 from hdmm.measure.targets import small_targets
-from hdmm.privacy.guarantee import ZCDP, ApproxDP, GaussianDP, Noise, Privacy, PureDP, Unit
+from hdmm.privacy.guarantee import ZCDP, ApproxDP, GaussianDP, Noise, Privacy, PureDP
 from hdmm.privacy.ledger import Ledger
+from hdmm.privacy.unit_of_privacy import Unit
 from hdmm.reconstruct.known import Known, KnownRecord, known_products, known_records, read_known
 from hdmm.select.goal import Goal, Objective, checked_targets
 from hdmm.select.search import Candidate
@@ -94,9 +94,8 @@ class Plan(NotebookValue):
         """How far the objective can be above that of the best strategy there is, certified, as a fraction of it.
 
         A squared error for "total" and "tables"; for "worst" and targets, the ρ that is needed. None for Laplace noise,
-        which has no such bound, and for predicates on several attributes at once where it is above 0.21, a tenth of a
-        margin of error, because that does not distinguish a good plan from a bad one. Beside known counts, only "total"
-        and "tables" have one, for marginals and on up to 1,024 cells. Seconds at most, once.
+        which has no bound that is near the best plans. Beside known counts, only "total" and "tables" have one, for
+        marginals and on up to 1,024 cells. Seconds at most, once.
 
         >>> from hdmm import Domain, optimize
         >>> optimize(Workload.marginals(Domain({"a": 3, "b": 4}), k=1), noise="gaussian", restarts=1).gap < 1e-3
@@ -379,9 +378,12 @@ def _explain(plan: Plan) -> list[str]:
     if plan.gap is not None:
         smaller = up(100 * (1 - (1 + plan.gap) ** -0.5), 2)
         lines.append(f"No strategy can have errors that are more than {smaller} % smaller.")
-    elif not plan.known and (bound := svd_bound(summed(plan.goal.in_counts))) > 0:
-        times = math.sqrt(plan.value / bound)
-        lines.append(f"No strategy can be more than {up(times, 2)} times better (singular values, a loose bound).")
+    elif not plan.known and (bound := loose_bound(plan.goal.in_counts)) > 0:
+        times, (least, most) = math.sqrt(plan.value / bound), KNOWN_LOOSENESS
+        lines += [
+            f"No strategy can be more than {up(times, 2)} times better (a loose bound, from Gaussian noise).",
+            f"On 2 to 9 cells, where the best strategies are known, a factor of {least} to {most} is the bound's own.",
+        ]
     lines.append(f"It measures {_measured(plan.strategy, plan.noise)}.")
     by_operator: dict[str, list[Candidate]] = {}
     for candidate in plan.candidates:

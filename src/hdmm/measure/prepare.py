@@ -9,9 +9,10 @@ from typing import final
 
 from hdmm.base.exceptions import StrategyError
 from hdmm.describe.workload import Workload
-from hdmm.measure.release import Measurement
+from hdmm.measure.measurement import Measurement
 from hdmm.noise import check_scale
-from hdmm.privacy.guarantee import Noise, Privacy, Unit
+from hdmm.privacy.guarantee import Noise, Privacy
+from hdmm.privacy.unit_of_privacy import Unit
 from hdmm.reconstruct.known import Known, known_counts, known_products
 from hdmm.strategy.informed import determined_by, known_by
 from hdmm.strategy.lattice import MAX_ANSWER, Lattice, once_each, resolution

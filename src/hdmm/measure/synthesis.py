@@ -14,7 +14,7 @@ import numpy as np
 
 from hdmm.base.exceptions import StrategyError
 from hdmm.base.mixing import fixed_uniforms
-from hdmm.describe.column import columns
+from hdmm.describe.attribute import columns
 from hdmm.describe.domain import Domain
 from hdmm.describe.predicates import Identity
 from hdmm.describe.product import Attributes, Product

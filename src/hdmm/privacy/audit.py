@@ -8,10 +8,10 @@ from fractions import Fraction
 from typing import final
 
 from hdmm.privacy.chain import Record, RecordKind, Verified
-from hdmm.privacy.guarantee import Unit
 from hdmm.privacy.names import near_names
 from hdmm.privacy.purpose import DebitText, read_debit
 from hdmm.privacy.store import Store
+from hdmm.privacy.unit_of_privacy import Unit
 from hdmm.privacy.units import UNITS, Account
 
 

@@ -11,7 +11,7 @@ from typing import Final, Literal, TypeAlias, final
 
 from hdmm.privacy.gdp import pure_is_gaussian, root
 from hdmm.privacy.hidden import steps
-from hdmm.privacy.purpose import Spends, read_debit
+from hdmm.privacy.purpose import read_debit
 from hdmm.privacy.spending import Parameter, Spending
 from hdmm.privacy.units import UNITS, Account
 
@@ -127,13 +127,14 @@ def _book(accounts: dict[str, Account], record: Record) -> None:
     times = 1 if found.unit is None or account.unit is None else steps(account.unit, found.unit)
     if times is None:
         raise Broken(f"record {record.sequence} is of another unit of privacy than its account")
-    part = _part(record, found.spends, times)
+    part = spent_by(record, times)
     spent, unit = account.spent + draft.units, account.unit or found.unit
     accounts[draft.dataset] = replace(account, spent=spent, unit=unit, spending=account.spending + part)
 
 
-def _part(record: Record, spends: Spends, times: int) -> Spending:
+def spent_by(record: Record, times: int = 1) -> Spending:
     """What a debit spends, by its kind; `times` are the steps by which an ε counts in its account."""
+    spends = read_debit(record.draft.text).spends
     parameter, amount = record.draft.parameter, Fraction(record.draft.units, UNITS)
     if parameter == "epsilon":
         # Every audit reads this: the least μ would take a millisecond for each ε, and an account in ε gains nothing.

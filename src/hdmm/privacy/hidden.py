@@ -8,7 +8,7 @@ from math import ceil
 from typing import Any, Final, Literal, cast
 
 from hdmm.base.exceptions import BudgetError, PrivacyError
-from hdmm.privacy.guarantee import Unit
+from hdmm.privacy.unit_of_privacy import Unit
 
 _HIDDEN: Final = re.compile(r"([1-9][0-9]{0,9}) rows (?:of anyone|by (\".*\")) (add-remove|replace)")
 

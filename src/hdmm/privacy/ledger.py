@@ -16,12 +16,14 @@ from hdmm.base.exceptions import BudgetError, LedgerError
 from hdmm.base.notebook import MOST_SHOWN, Card, NotebookValue
 from hdmm.privacy.audit import Audit, Entry
 from hdmm.privacy.chain import Draft, Record, Verified, follow
-from hdmm.privacy.guarantee import ZCDP, Exact, GaussianDP, Privacy, PureDP, Unit, exact_delta
+from hdmm.privacy.exact_number import Exact, exact_delta
+from hdmm.privacy.guarantee import ZCDP, GaussianDP, Privacy, PureDP
 from hdmm.privacy.hidden import steps_between
 from hdmm.privacy.names import near_names, shown_name
 from hdmm.privacy.purpose import debit_text
 from hdmm.privacy.spending import Parameter
 from hdmm.privacy.store import Store
+from hdmm.privacy.unit_of_privacy import Unit
 from hdmm.privacy.units import UNITS, Account, account, charge, guarantee, parted, shown
 
 _LINE_CHARACTERS = 500

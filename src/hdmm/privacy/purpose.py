@@ -11,8 +11,8 @@ from fractions import Fraction
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from hdmm.base.exceptions import LedgerError
-from hdmm.privacy.guarantee import Unit
 from hdmm.privacy.hidden import hidden_text, read_hidden
+from hdmm.privacy.unit_of_privacy import Unit
 
 _PAYS_FOR: Final = re.compile(r"(.*) \[pays for (?:no release|release ([0-9a-f]{64}))\]", re.DOTALL)
 _HIDES: Final = re.compile(r"(.*) \[hides (.*)\]", re.DOTALL)

@@ -10,8 +10,9 @@ from typing import Final, final
 
 from hdmm.base.exceptions import BudgetError, PrivacyError
 from hdmm.privacy.gdp import is_private, root
-from hdmm.privacy.guarantee import ZCDP, ApproxDP, GaussianDP, Privacy, PureDP, Unit
+from hdmm.privacy.guarantee import ZCDP, ApproxDP, GaussianDP, Privacy, PureDP
 from hdmm.privacy.spending import Parameter, Spending
+from hdmm.privacy.unit_of_privacy import Unit
 
 # A decimal of up to 20 places, divided into up to 100 equal parts, is a whole number of these units (and so is 1/365).
 # A budget of 1 therefore holds ten spends of 0.1 or three of 1/3; with binary units, rounding would refuse the last.

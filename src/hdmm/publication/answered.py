@@ -138,7 +138,7 @@ def report_of(spec: Spec, release: AnyRelease, operator: str, tables: tuple[Tabl
         created=measured_at(release),
         privacy=release.privacy,
         unit=release.unit,
-        receipt=release.receipt,
+        receipts=receipts_of(release),
         level=spec.output.level,
         tables=tables,
         strategy=release.strategy,
@@ -148,8 +148,8 @@ def report_of(spec: Spec, release: AnyRelease, operator: str, tables: tuple[Tabl
         impossible=spec.impossible,
         where=spec.data.where,
         exact_gaussian=release.exact_gaussian,
-        parts=() if release.receipt is not None else receipts_of(release),
         letterhead=spec.letterhead,
+        logo=spec.logo,
         digest=None if spec.tells_secret else spec.digest,
     )
 

@@ -10,11 +10,11 @@ from typing import final
 from hdmm.base.exceptions import BudgetError, LedgerError
 from hdmm.base.numbers import up
 from hdmm.privacy.audit import Audit, Entry, audit_of
-from hdmm.privacy.guarantee import Privacy, Unit
 from hdmm.privacy.hidden import shown_unit, steps, steps_between
 from hdmm.privacy.ledger import Ledger, open_account
 from hdmm.privacy.names import shown_name
 from hdmm.privacy.spending import Parameter, Spending
+from hdmm.privacy.unit_of_privacy import Unit
 from hdmm.privacy.units import SYMBOLS, UNITS, account, charge, parted, shown
 from hdmm.publication.protection import DELTA
 from hdmm.publication.spec import Spec
@@ -207,9 +207,9 @@ def _how_to_raise(spec: Spec) -> str:
     return f"To raise the ledger's cap to that, run {command}."
 
 
-def cost(spec: Spec, found: Budget, privacy: Privacy | None = None) -> Fraction:
-    """What a release spends of its account, at the privacy of the specification or at another."""
-    return Fraction(charge(privacy or spec.privacy, found.parameter, found.times(spec.unit), gaussian=True), UNITS)
+def cost(spec: Spec, found: Budget) -> Fraction:
+    """What a release spends of its account."""
+    return Fraction(charge(spec.privacy, found.parameter, found.times(spec.unit), gaussian=True), UNITS)
 
 
 def converted(spec: Spec, found: Budget) -> str:

@@ -17,13 +17,12 @@ import numpy as np
 
 from hdmm.answers.margins import half_width
 from hdmm.answers.table import Table
-from hdmm.base.digits import decimal, places
 from hdmm.base.hints import first_of
-from hdmm.base.numbers import spelled
+from hdmm.base.numbers import decimal, places, spelled
 from hdmm.base.tolerances import SAME_COUNT
 from hdmm.matrix import Array
 from hdmm.measure.combine import share_measurements
-from hdmm.measure.release import charged
+from hdmm.measure.measurement import charged
 from hdmm.privacy.guarantee import Noise, Privacy
 from hdmm.publication.answered import measured_at
 from hdmm.publication.published import Published, shown_table

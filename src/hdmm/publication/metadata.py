@@ -13,6 +13,8 @@ from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 
+from msgspec import structs
+
 from hdmm.answers.margins import GOOD
 from hdmm.answers.table import BINNED, Forecast
 from hdmm.base.exceptions import FileError
@@ -41,8 +43,8 @@ PUBLICATION_FORMAT = "hdmm publication"
 def metadata(spec: Spec, release: AnyRelease, expected: Sequence[Forecast]) -> dict[str, Json]:
     """What a reader of the tables must know, as JSON: guarantee, unit, receipt, versions, errors."""
     receipt, rule = release.receipt, reliability_of(spec.output)
-    publisher: dict[str, Json] = {key: value for key, value in asdict(spec.letterhead).items() if value}
-    publisher.pop("logo", None)  # which the report has
+    about = structs.asdict(spec.letterhead).items()
+    publisher: dict[str, Json] = {key: value for key, value in about if value and key != "logo"}  # the report has it
     return {
         "format": PUBLICATION_FORMAT,
         "version": 1,
@@ -112,14 +114,8 @@ def rows_meaning(spec: Spec) -> str:
 
 def _paid(receipt: Receipt) -> dict[str, Json]:
     """A receipt as JSON; the dataset is stated once for all."""
-    return {
-        "sequence": receipt.sequence,
-        "parameter": receipt.parameter,
-        "amount": str(receipt.amount),
-        "balance": str(receipt.balance),
-        "hash": receipt.hash,
-        "timestamp": receipt.timestamp,
-    }
+    stated = {"amount": str(receipt.amount), "balance": str(receipt.balance)}
+    return {name: value for name, value in (asdict(receipt) | stated).items() if name != "dataset"}
 
 
 def _known(release: AnyRelease) -> list[Json]:

@@ -17,10 +17,11 @@ from hdmm.base.exceptions import StrategyError
 from hdmm.describe.table_query import TableQuery
 from hdmm.measure.accuracy import least_privacy, rounded_up
 from hdmm.measure.combine import check_alike, check_same_rows, check_unit, combine
+from hdmm.measure.measurement import form_in_noise
 from hdmm.measure.optimize import optimize
 from hdmm.measure.plan import Plan
 from hdmm.measure.prepare import Prepared
-from hdmm.measure.release import Release, form_in_noise
+from hdmm.measure.release import Release
 from hdmm.privacy.gdp import gaussian_epsilon_up
 from hdmm.privacy.guarantee import ZCDP, ApproxDP, GaussianDP, Privacy, PureDP
 from hdmm.publication.forecast import as_measured, forecasts, unit_variance

@@ -18,14 +18,15 @@ from typing import final
 from hdmm.base.exceptions import FileError, HdmmError, LedgerError
 from hdmm.data import Data
 from hdmm.data.engines.address import is_address
-from hdmm.data.records import TableLike
+from hdmm.data.table_like import TableLike
 from hdmm.engines import Workers
 from hdmm.io.folder import restore
 from hdmm.measure.chunked_release import AnyRelease, load_chunked
+from hdmm.measure.measurement import given_receipts, verify_paid
 from hdmm.measure.plan import Plan, load_plan
-from hdmm.measure.release import Release, load_release, verify_paid
-from hdmm.privacy.audit import check_writable
-from hdmm.publication.budget import Budget, budget_of, check_payable
+from hdmm.measure.release import Release, load_release
+from hdmm.privacy.audit import Audit, audit_of, check_writable
+from hdmm.publication.budget import Budget, budget_in, budget_of, check_payable
 from hdmm.publication.metadata import PUBLICATION_FORMAT, read_metadata
 from hdmm.publication.planning import answers, check_parent
 from hdmm.publication.spec import Spec
@@ -33,6 +34,7 @@ from hdmm.publication.spec.keys import is_url
 from hdmm.publication.spec.origin import open_data, rows_of
 from hdmm.publication.unpublished import MARK, PARTS, how_to_publish, is_kept
 
+_UNPAID = "Nothing is published from {}, because nothing shows that it was paid for."
 _MOST = 120  # characters of each part of a purpose; a ledger has room for 500
 
 
@@ -168,33 +170,43 @@ def _of_these_rows(spec: Spec, release: AnyRelease) -> bool:
 
 def _paying(spec: Spec, release: AnyRelease, folder: Path) -> Budget:
     """The budget that paid for this release; LedgerError unless its ledger holds the debit (security L7)."""
-    path, dataset = spec.ledger.path, spec.data.dataset
-    refused = f"Nothing is published from {folder / 'release'}, because nothing shows that it was paid for."
-    named = f"[ledger] of {spec.path} names {path}"
-    if release.receipt is not None and release.receipt.dataset != dataset:
+    dataset, paid_on = spec.data.dataset, "" if release.receipt is None else release.receipt.dataset
+    if paid_on not in ("", dataset):
         raise LedgerError(
-            f"{refused} Its receipt is for dataset {release.receipt.dataset!r}, but {spec.path} says {dataset!r}. "
-            "Write the dataset that it was measured on."
+            f"{_UNPAID.format(folder / 'release')} Its receipt is for dataset {paid_on!r}, but {spec.path} says "
+            f"{dataset!r}. Write the dataset that it was measured on."
         )
+    return budget_in(require_paid(release, folder / "release", *ledger_of(spec)), dataset)
+
+
+def ledger_of(spec: Spec) -> tuple[Path, str]:
+    """The ledger of a specification, and what names it."""
+    return spec.ledger.path, f"[ledger] of {spec.path}"
+
+
+def require_paid(release: AnyRelease, place: Path, ledger: Path, named_by: str) -> Audit:
+    """The audit of the ledger that paid for the release at a place; LedgerError unless it did (security L7).
+
+    Whatever publishes from a release that lies on disk asks this first.
+    """
+    refused, named = _UNPAID.format(place), f"{named_by} names {ledger}"
     try:
-        found = budget_of(spec)
+        dataset = given_receipts(release.receipts)[0].dataset
+        found = audit_of(ledger)
+        if found is not None and found.account(dataset) is not None:
+            verify_paid(release, release.receipts, found, dataset)
+            return found
     except LedgerError as wrong:
         raise LedgerError(f"{refused} {wrong} ({named}.)") from None
-    if found.audit is None:
+    if found is None:
         raise LedgerError(
             f"{refused} {named}, which does not exist. If the ledger was moved, write its path there, or put both of "
             "its files back; if it is lost, restore it from a backup (docs/reference/ledger.md)."
         )
-    if found.audit.account(dataset) is None:
-        raise LedgerError(
-            f"{refused} {named}, but that ledger has no account for dataset {dataset!r}. Write the path of the ledger "
-            "that paid for the release."
-        )
-    try:
-        verify_paid(release, release.receipt, found.audit, dataset)
-    except LedgerError as wrong:
-        raise LedgerError(f"{refused} {wrong} ({named}.)") from None
-    return found
+    raise LedgerError(
+        f"{refused} {named}, but that ledger has no account for dataset {dataset!r}. Write the path of the ledger "
+        "that paid for the release."
+    )
 
 
 def purpose_of(spec: Spec, source: TableLike | None) -> str:

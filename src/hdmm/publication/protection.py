@@ -45,11 +45,11 @@ class Protection:
         """What one release guarantees; `gaussian` says that its noise is known to be Gaussian, rounded."""
         spent = Spending.of(privacy, gaussian=gaussian)
         rho, square = (spent.amount(each) for each in ("rho", "mu_squared"))
-        mu = None if square is None else _up(root(square, "up"))
-        pure = _up(spent.pure) if spent.pure else None
+        mu = None if square is None else float_up(root(square, "up"))
+        pure = float_up(spent.pure) if spent.pure else None
         epsilons = {d: least_epsilon(privacy, d, gaussian=gaussian) for d in (DELTAS if pure is None else ())}
-        pairs = tuple((_up(epsilon), float(delta)) for delta, epsilon in epsilons.items())
-        return cls(mu, _up(rho or Fraction(0)), pairs, None if mu is None else _right(mu), pure)
+        pairs = tuple((float_up(epsilon), float(delta)) for delta, epsilon in epsilons.items())
+        return cls(mu, float_up(rho or Fraction(0)), pairs, None if mu is None else _right(mu), pure)
 
     def misses(self, false_alarms: float) -> float:
         """The least probability of a miss, of an attack with so many false alarms: the trade-off of both errors.
@@ -71,7 +71,9 @@ def epsilon_at_delta(privacy: Privacy, *, gaussian: bool = True) -> float:
     >>> round(epsilon_at_delta(ZCDP("0.5")), 3), epsilon_at_delta(PureDP(2))
     (6.174, 2.0)
     """
-    return _up(privacy.epsilon if isinstance(privacy, PureDP) else least_epsilon(privacy, DELTA, gaussian=gaussian))
+    return float_up(
+        privacy.epsilon if isinstance(privacy, PureDP) else least_epsilon(privacy, DELTA, gaussian=gaussian)
+    )
 
 
 def in_epsilon(privacy: Privacy, *, gaussian: bool = True) -> str:
@@ -144,10 +146,10 @@ def _right(mu: float) -> float:
     return float(ndtr(mu / 2))
 
 
-def _up(exact: Fraction) -> float:
+def float_up(exact: Fraction) -> float:
     """The least float whose shortest decimal, by which it is shown and stored, is not below.
 
-    >>> _up(Fraction(3, 10)), _up(Fraction(1, 3))
+    >>> float_up(Fraction(3, 10)), float_up(Fraction(1, 3))
     (0.3, 0.33333333333333337)
     """
     near = float(exact)

@@ -21,14 +21,16 @@ from hdmm.base.durable import sync_folder
 from hdmm.base.exceptions import FileError, HdmmError, Interrupted, StrategyError
 from hdmm.base.numbers import many
 from hdmm.base.signals import finishing
-from hdmm.data.records import TableLike
+from hdmm.data.table_like import TableLike
 from hdmm.describe.workload import Workload
 from hdmm.engines import Device, Workers
-from hdmm.io.folder import replace_file, restore, write_file
+from hdmm.io.folder import replace_file, restore, whole_folder, write_file
 from hdmm.io.strict_json import Json
 from hdmm.measure.chunked_release import AnyRelease, ChunkedRelease, free_folder, is_whole
+from hdmm.measure.combine import combine
 from hdmm.measure.measure import measure_prepared
 from hdmm.measure.plan import Plan
+from hdmm.measure.release import Release
 from hdmm.privacy.ledger import seen_by
 from hdmm.publication.answered import answer_tables, report_of
 from hdmm.publication.budget import Budget, budget_in, paying_ledger
@@ -36,9 +38,18 @@ from hdmm.publication.difference import changes_since
 from hdmm.publication.files import write_table
 from hdmm.publication.forecast import as_measured, forecasts
 from hdmm.publication.metadata import data_package, metadata
+from hdmm.publication.outlook import combined_for
 from hdmm.publication.planning import answers
-from hdmm.publication.preflight import Preflight, check_output, check_replaceable, load_verified, preflight
-from hdmm.publication.published import open_published
+from hdmm.publication.preflight import (
+    Preflight,
+    check_output,
+    check_replaceable,
+    ledger_of,
+    load_verified,
+    preflight,
+    require_paid,
+)
+from hdmm.publication.published import Published, open_published
 from hdmm.publication.registry import record_of
 from hdmm.publication.report import render, write_workbook
 from hdmm.publication.spec import Spec
@@ -157,7 +168,7 @@ def rewrite_report(
 
     With `since`, it has the changes since an earlier publication. `xlsx` also writes it as an Excel workbook, and
     `registry` a record for the registry of deployments. Each file is written whole or not at all. The ledger must hold
-    the debit that paid for the release.
+    the debits that paid for both releases.
     """
     folder = spec.output.folder
     restore(folder)
@@ -165,13 +176,46 @@ def rewrite_report(
         raise FileError(f"{folder} does not exist: nothing was published from {spec.path} yet. Run hdmm release first.")
     release, plan, _ = load_verified(spec, folder)
     tables = answer_tables(spec, release, forecasts(spec, release.form))
-    changes = None if since is None else changes_since(open_published(since), open_published(folder))
-    report = replace(report_of(spec, release, plan.operator, tables), changes=changes)
+    report = report_of(spec, release, plan.operator, tables)
+    if since is not None:
+        earlier = open_published(since)
+        require_paid(earlier.release, since, *ledger_of(spec))
+        report = replace(report, changes=changes_since(earlier, open_published(folder)))
     texts = {"report": render(report), **({"registry": record_of(report, _units(release))} if registry else {})}
     found = {kind: _replaced(folder / _FILES[kind], partial(_write, text.encode())) for kind, text in texts.items()}
     if xlsx:
         found["workbook"] = _replaced(folder / _FILES["workbook"], partial(write_workbook, report))
     return found
+
+
+def combine_publications(
+    found: Sequence[Published],
+    target: Path,
+    ledger: tuple[Path, str],
+    spec: Spec | None = None,
+    *,
+    same_rows: bool = False,
+    force: bool = False,
+) -> Release:
+    """Write what several publications measured as one release; with a specification, also its tables and a report.
+
+    Reads no data, spends nothing. The ledger, which is its path and what names it, must have paid for every release.
+    """
+    releases = [each.release for each in found]
+    for each in found:
+        require_paid(each.release, each.folder, *ledger)
+    if spec is None:
+        both = combine(releases, same_rows=same_rows)
+        with whole_folder(target, partial(_refuse_existing, target)) as folder:
+            both.save(folder / "release")
+        return both
+    both = combined_for(spec, releases, same_rows=same_rows)
+    spec = replace(spec.redirected(None, target), privacy=both.privacy)
+    expected = forecasts(spec, both.form)
+    with whole_folder(target, partial(check_replaceable, spec, force=force)) as folder:
+        both.save(folder / "release")
+        write_files(spec, both, f"Combination of {many(len(both.parts), 'release')}", expected, folder)
+    return both
 
 
 def _units(release: AnyRelease) -> int | None:
@@ -181,6 +225,11 @@ def _units(release: AnyRelease) -> int | None:
             total = float(release.answer(Workload.marginals(release.domain, k=0)).values[0])
             return max(round(total), 0)
     return None
+
+
+def _refuse_existing(target: Path) -> None:
+    if os.path.lexists(target):
+        raise FileError(f"{target} exists. Choose another folder with --output.")
 
 
 def _write(data: bytes, file: BinaryIO) -> None:

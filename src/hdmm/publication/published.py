@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 
 from hdmm.answers.margins import PLAIN, Reliability
-from hdmm.answers.table import BinBounds, Table
+from hdmm.answers.table import NUMBER_COLUMNS, BinBounds, Table
 from hdmm.base.exceptions import DomainError, FileError, StrategyError
 from hdmm.base.hints import did_you_mean, first_of
 from hdmm.base.lazy import Lazy
 from hdmm.base.numbers import LEVEL
-from hdmm.describe.column import columns
+from hdmm.describe.attribute import columns
 from hdmm.describe.domain import Domain
 from hdmm.describe.product import Product
 from hdmm.describe.table_column import TableColumn
@@ -26,7 +26,7 @@ from hdmm.io.folder import restore
 from hdmm.io.strict_json import Json
 from hdmm.measure.release import Release, load_release
 from hdmm.publication.answered import answer_table
-from hdmm.publication.files import BIN_COLUMNS, NUMBER_COLUMNS
+from hdmm.publication.files import BIN_COLUMNS
 from hdmm.publication.metadata import read_metadata
 from hdmm.sql import parse, select_sql
 
@@ -37,7 +37,6 @@ else:
     pa, pq = Lazy("pyarrow"), Lazy("pyarrow.parquet")
 
 
-_EARLIER = {"stddev": "standard_error"}  # what columns were called in files of earlier versions
 _MOST_NAMED = 8  # sets of attributes in one message
 
 
@@ -174,9 +173,9 @@ def _read(published: Published, name: str) -> Table:
     path = published.folder / "tables" / f"{Path(name).name}.parquet"
     try:
         found = pq.read_table(path)
-        names = [name if name in found.schema.names else _EARLIER.get(name, name) for name in NUMBER_COLUMNS]
-        end = found.schema.names.index(names[-1]) + 1
-        names += BIN_COLUMNS if tuple(found.schema.names[end : end + len(BIN_COLUMNS)]) == BIN_COLUMNS else ()
+        end = found.schema.names.index(NUMBER_COLUMNS[-1]) + 1
+        binned = tuple(found.schema.names[end : end + len(BIN_COLUMNS)]) == BIN_COLUMNS
+        names = (*NUMBER_COLUMNS, *BIN_COLUMNS) if binned else NUMBER_COLUMNS
         numbers = [np.array(found.column(column).to_pylist(), dtype=np.float64) for column in names]
     except (OSError, KeyError, ValueError) as wrong:
         raise FileError(f"{path} cannot be read ({type(wrong).__name__}). Run hdmm report, or publish again.") from None

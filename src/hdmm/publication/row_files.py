@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from hdmm.answers.rows import SyntheticRows
-from hdmm.base.exceptions import FileError, LedgerError
+from hdmm.base.exceptions import FileError
 from hdmm.base.lazy import Lazy
 from hdmm.base.numbers import number
 from hdmm.io.folder import whole_folder, write_file
-from hdmm.measure.release import Release
 from hdmm.publication.files import escape_formula
+from hdmm.publication.preflight import require_paid
 from hdmm.publication.published import Published
 from hdmm.publication.report.page import render_rows
 
@@ -50,20 +50,20 @@ def check_rows_folder(target: Path, *, force: bool) -> os.stat_result | None:
     return there
 
 
-def require_paid(release: Release) -> None:
-    """LedgerError unless every measurement of the release was paid for: its rows are published as its tables are."""
-    if any(part.receipt is None for part in release.parts):
-        raise LedgerError(
-            "The release has no receipt: it was measured without a ledger, so no budget paid for it. Measure with a "
-            "ledger to publish rows."
-        )
-
-
 def make_rows(
-    published: Published, target: Path, count: int | None = None, *, by: Sequence[str] = (), force: bool = False
+    published: Published,
+    target: Path,
+    ledger: tuple[Path, str],
+    count: int | None = None,
+    *,
+    by: Sequence[str] = (),
+    force: bool = False,
 ) -> SyntheticRows:
-    """Make rows from what was published and write them, unless it was not paid for or the folder holds something."""
-    require_paid(published.release)
+    """Make rows from what was published and write them, unless it was not paid for or the folder holds something.
+
+    `ledger` is its path and what names it (`require_paid`): rows are published as tables are.
+    """
+    require_paid(published.release, published.folder, *ledger)
     check_rows_folder(target, force=force)
     made = published.release.rows(count, by=by, impossible=published.impossible)
     write_rows(published, made, target, force=force)

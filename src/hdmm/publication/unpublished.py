@@ -32,7 +32,7 @@ from hdmm.io import file_sizes_of
 from hdmm.io.folder import as_file_error, exchange, restore, write_file
 from hdmm.measure.prepare import Prepared
 from hdmm.measure.provenance import MeasuredPart
-from hdmm.measure.release import release_file
+from hdmm.measure.release_file import release_file
 from hdmm.privacy.rows_of import RowsOf, new_mark
 from hdmm.publication.spec import Spec
 

@@ -16,7 +16,7 @@ from scipy.optimize import linprog
 from scipy.sparse.csgraph import connected_components
 
 from hdmm.base.exceptions import DomainError, FileError, StrategyError
-from hdmm.describe.column import Column
+from hdmm.describe.attribute import Column
 from hdmm.describe.domain import Domain
 from hdmm.describe.predicates import Groups, Identity, PredicateSet
 from hdmm.describe.product import Attributes, Product

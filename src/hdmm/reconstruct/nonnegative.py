@@ -314,7 +314,8 @@ def nonnegative_cells(X: Information, y: Array, total: float | None) -> Array:
                 if step < most / 2 and abs(math.log(change)) > 0.25:
                     rho, u = rho * change, u / change
                     solve = X.inverse(rho)
-    return z if total is None else z * (total / z.sum())
+    # Of a total that is lost in the rounding of the answers, no cell has any.
+    return z if total is None or not z.any() else z * (total / z.sum())
 
 
 def simplex_threshold(x: Array, total: float, start: float = -np.inf) -> float:

@@ -14,22 +14,62 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import final
+from typing import TypeAlias, final
 
 import numpy as np
 
 from hdmm.base.exceptions import StrategyError
 from hdmm.base.tolerances import SUPPORT
+from hdmm.describe.amount import MOST_PARTS
 from hdmm.describe.predicates import PredicateSet, Total
 from hdmm.describe.product import Product
 from hdmm.describe.workload import Workload
 from hdmm.matrix import Array, Eye, Matrix, Residual, Scaled, exchangeable, gram_inverse, total, trace, trace_product
-from hdmm.select.parts import Asked, Parted, Parts
+from hdmm.select.terms import Parts
 from hdmm.strategy.mixture import Mixture, single_factors, tabulate, tabulated
-from hdmm.strategy.subsets import SubsetSums, Whole, listed
+from hdmm.strategy.subsets import SubsetSums, Whole, listed, subset_of
 
 MAX_WHOLE = 20  # number of attributes up to which all 2^d subsets are listed (8 MiB per vector)
 _MAX_REACH = 1 << 24  # subsets that marginals may reach if there are more attributes, repeats counted
+_LEAST = 1e-150  # of λ
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Parted:
+    """What the parts ask of each cell: t is parts × cells.
+
+    >>> asked = Parted(np.array([[1.0, 0.0], [0.0, 2.0]]), 64.0)
+    >>> asked.at(np.array([1.0, 1.0])).round(3).tolist()
+    [0.0, 2.0]
+    """
+
+    t: Array
+    power: float
+
+    def weights(self, lam: Array) -> Array:
+        """ω at 1/λ; columns of λ are independent."""
+        inverse = 1 / np.maximum(lam, _LEAST)  # far above all other values, and finite
+        return self._parts.weights(self.t @ inverse)
+
+    def at(self, lam: Array) -> Array:
+        """Σ_k ω_k t_k over the cells, for each column of λ."""
+        return self.t.T @ self.weights(lam)
+
+    @property
+    def _parts(self) -> Parts:
+        return Parts(np.arange(len(self.t)), len(self.t), self.power)
+
+
+Asked: TypeAlias = Array | Parted
+"""What is asked of each cell: summed over all products, or by parts."""
+
+
+def asked_at(t: Asked, lam: Array) -> Array:
+    """t as an array that broadcasts with λ."""
+    if isinstance(t, Parted):
+        return t.at(lam)
+    return t if lam.ndim == 1 else t[:, None]
 
 
 @final
@@ -40,7 +80,7 @@ class Demand:
     `whole` is t over all 2^d eigenspaces if those are at most 2^20, else None. t sums to 1; `scale` times
     the error of weights for t is their error for the workload. `sizes` are the attributes' numbers of values. If
     the errors of parts are combined, `parts` has their shares of t over `needed`, and `power` is that of their norm.
-    No marginal may be over all attributes of a subset of `apart`.
+    `grains` are into how many parts each attribute divides a row; a marginal over many of them is not measured.
     """
 
     axes: tuple[int, ...]
@@ -52,15 +92,15 @@ class Demand:
     scale: float
     parts: Array | None = None
     power: float = 1.0
-    apart: tuple[int, ...] = ()
+    grains: tuple[int, ...] = ()
 
     def allows(self, subset: int) -> bool:
         """Whether the marginal over these attributes may be measured."""
-        return not any(subset & each == each for each in self.apart)
+        return math.prod([grain for k, grain in enumerate(self.grains) if subset >> k & 1]) <= MOST_PARTS
 
     def without(self, known: Sequence[Sequence[int]]) -> Demand:
         """The same, with nothing asked of the eigenspaces of these sets of attributes, whose marginals are known."""
-        sets = [sum(1 << k for k, i in enumerate(self.axes) if i in axes) for axes in known]
+        sets = [subset_of([k for k, i in enumerate(self.axes) if i in axes]) for axes in known]
         left = [k for k, b in enumerate(self.needed) if all(b & ~each for each in sets)]
         share = float(self.t[left].sum())
         if not known or share == 0:  # nothing is left to ask for: any weights do

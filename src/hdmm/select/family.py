@@ -2,7 +2,7 @@
 
 Everything that depends on A(x) depends on it through G = AᵀA. Losses that are traces of H = G⁻¹ are computed implicitly
 (`Implicit.loss`, and `theta.InverseGram` for several at once), in O(np²) for p-Identities; losses that need the
-eigenvectors of G have it written out (`Explicit.gram`, `Explicit.pull`), in O(pn²).
+eigenvectors of G have it written out (`Explicit.gram`), in O(pn²), and one rule has their gradients (`Divided.pull`).
 """
 
 from __future__ import annotations
@@ -51,9 +51,53 @@ class Explicit(Family):
     def gram(self, x: Array) -> Array:
         """G at x: n × n, or diag of its two eigenvalues (on 1, on the rest) for an even factor."""
 
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Columns:
+    """A = B/s, below I/s if there is an `identity`: s has the norm of each column, or one number for all of them.
+
+    `slopes` is ∂s/∂B, of each column's norm by its own entries, or of the one number by all.
+    """
+
+    A: Array
+    s: Array
+    slopes: Array
+    identity: bool = False
+
+
+class Divided(Explicit):
+    """A family of matrices B(x), linear in x, whose columns are divided by norms."""
+
+    __slots__ = ()
+
     @abstractmethod
+    def columns(self, x: Array) -> Columns:
+        """The columns at x."""
+
+    @abstractmethod
+    def free_entries(self, B: Array) -> Array:
+        """∂f/∂x from ∂f/∂B."""
+
+    @final
+    def gram(self, x: Array) -> Array:
+        at = self.columns(x)
+        G = at.A.T @ at.A
+        if at.identity:
+            G.flat[:: len(G) + 1] += 1 / at.s**2
+        return G
+
+    @final
     def pull(self, x: Array, F: Array) -> Array:
-        """∂f/∂x, given the symmetric F = ∂f/∂G at x."""
+        """∂f/∂x, given the symmetric F = ∂f/∂G at x: ∂f/∂B is 2AF/s at fixed s, and ∂f/∂s is −2 diag(GF)/s. O(pn²)."""
+        at = self.columns(x)
+        AF = at.A @ F
+        on = np.einsum("pn,pn->n", AF, at.A)
+        if at.identity:
+            on += F.diagonal() / at.s**2
+        if len(at.s) == 1:
+            on = on.sum()
+        return self.free_entries(2 * (AF - on * at.slopes) / at.s)
 
 
 @final
@@ -78,16 +122,15 @@ class Constant(Explicit):
             return np.diag([float(self.A.shape[1]), 0.0] if isinstance(self.A, Ones) else [1.0, 1.0])
         return to_dense(gram(self.A)).astype(np.float64)
 
-    def pull(self, x: Array, F: Array) -> Array:
-        return np.zeros_like(x)
-
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class EvenRow(Explicit):
+class EvenRow(Divided):
     """[I; t·1ᵀ] scaled to columns of norm 1: all that an attribute of identities and totals needs; x = [t].
 
-    >>> EvenRow(3, Noise.LAPLACE, np.array([1.0])).gram(np.array([1.0]))
+    In coordinates of 1 and its complement the row is (t√n, 0).
+
+    >>> EvenRow(3, Noise.LAPLACE, np.array([1.0])).gram(np.array([1.0])).round(12)
     array([[1.  , 0.  ],
            [0.  , 0.25]])
     """
@@ -100,25 +143,18 @@ class EvenRow(Explicit):
         t = abs(float(x[0]))  # under Gaussian noise x is free, and only t² matters
         return ExtendedDiagonal(Dense(np.full((1, self.n), t)), order=self.noise.order) if t else Eye(self.n)
 
-    def gram(self, x: Array) -> Array:
-        t = float(x[0])
-        return np.diag([1 + self.n * t * t, 1.0]) / self._norm(t)
+    def columns(self, x: Array) -> Columns:
+        t, root = float(x[0]), self.n**0.5
+        s, slope = (1 + t, 1.0) if self.noise is Noise.LAPLACE else ((1 + t * t) ** 0.5, t / (1 + t * t) ** 0.5)
+        return Columns(np.array([[t * root / s, 0.0]]), np.array([s]), np.array([[slope / root, 0.0]]), identity=True)
 
-    def pull(self, x: Array, F: Array) -> Array:
-        t = float(x[0])
-        u, du = self._norm(t), 2 * (1 + t) if self.noise is Noise.LAPLACE else 2 * t
-        numerators = np.array([1 + self.n * t * t, 1.0])
-        slopes = np.array([2 * self.n * t, 0.0]) / u - numerators * du / u**2
-        return np.array([F.diagonal() @ slopes])
-
-    def _norm(self, t: float) -> float:
-        """The square of a column's norm before scaling."""
-        return (1 + t) ** 2 if self.noise is Noise.LAPLACE else 1 + t * t
+    def free_entries(self, B: Array) -> Array:
+        return B[0, :1] * self.n**0.5
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Roots(Explicit):
+class Roots(Divided):
     """R with columns scaled to L2 norm 1: any strategy, for Gaussian noise."""
 
     start: Array | None
@@ -132,20 +168,17 @@ class Roots(Explicit):
             A /= np.linalg.norm(A, axis=0)
         return Dense(A)
 
-    def gram(self, x: Array) -> Array:
-        A = x / np.linalg.norm(x, axis=0)
-        return A.T @ A
-
-    def pull(self, x: Array, F: Array) -> Array:
+    def columns(self, x: Array) -> Columns:
         norms = np.linalg.norm(x, axis=0)
-        A = x / norms
-        AF = 2 * A @ F
-        return (AF - A * np.einsum("pn,pn->n", AF, A)) / norms
+        return Columns(x / norms, norms, x / norms)
+
+    def free_entries(self, B: Array) -> Array:
+        return B
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class SignedRows(Explicit):
+class SignedRows(Divided):
     """C·R over orthonormal rows R, divided by a smooth bound on its largest column L1 norm: any signs, Laplace noise.
 
     |a| is √(a² + smooth²), and the largest norm the p-norm of all of them for a large power p. Grams are CᵀC, in the
@@ -161,20 +194,14 @@ class SignedRows(Explicit):
         A = x @ self.R
         return Dense(A / np.abs(A).sum(axis=0).max())
 
-    def gram(self, x: Array) -> Array:
-        return x.T @ x / self._bound(x)[0] ** 2
-
-    def pull(self, x: Array, F: Array) -> Array:
-        """With the bound s: ∂f/∂C = 2CF/s² − 2⟨F, CᵀC⟩/s³ · ∂s/∂C."""
-        s, by_entry = self._bound(x)
-        CF = x @ F
-        return 2 / s**2 * (CF - float(np.vdot(CF, x)) / s * (by_entry @ self.R.T))
-
-    def _bound(self, x: Array) -> tuple[float, Array]:
-        """(s, ∂s/∂A)."""
+    def columns(self, x: Array) -> Columns:
         A = x @ self.R
         sizes = np.sqrt(A * A + self.smooth**2)
         norms = sizes.sum(axis=0)
         largest = norms.max()
-        s = float(largest * ((norms / largest) ** self.power).sum() ** (1 / self.power))
-        return s, A / sizes * (norms / s) ** (self.power - 1)
+        s = largest * ((norms / largest) ** self.power).sum() ** (1 / self.power)
+        by_entry = A / sizes * (norms / s) ** (self.power - 1)
+        return Columns(x / s, np.array([s]), by_entry @ self.R.T)
+
+    def free_entries(self, B: Array) -> Array:
+        return B

@@ -27,7 +27,7 @@ from hdmm.describe.product import Product
 from hdmm.describe.workload import Workload
 from hdmm.matrix import Array, to_dense
 from hdmm.privacy.guarantee import Noise
-from hdmm.select.parts import POWERS, Parts
+from hdmm.select.terms import POWERS, Parts
 from hdmm.strategy.error import check_support
 from hdmm.strategy.form import Form, constant_variances, total_variances
 from hdmm.strategy.strategy import Strategy

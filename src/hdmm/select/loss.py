@@ -25,12 +25,11 @@ import numpy as np
 
 from hdmm.matrix import Array, Matrix, to_dense
 from hdmm.privacy.guarantee import Noise
-from hdmm.select.family import Constant, Explicit
+from hdmm.select.family import Constant, Divided, Explicit
 from hdmm.select.minimize import minimize_arrays
 from hdmm.select.pairs import BaseFamily, BesideTotal, Grams
-from hdmm.select.parts import Parts
 from hdmm.select.search import Search
-from hdmm.select.terms import Terms
+from hdmm.select.terms import Parts, Terms
 from hdmm.select.theta import positive_inverse
 from hdmm.strategy.subsets import Incidences, SubsetSums, subset_of
 
@@ -138,7 +137,7 @@ class BasesForm:
         if not math.isfinite(F):
             return F, np.zeros_like(theta), [np.zeros_like(x) for x in self.loss.starts]
         families = self.loss.own.families
-        found = [f.pull(x, M) for f, x, M in zip(families, self.own, by_gram, strict=False) if f.start is not None]
+        found = [f.pull(x, M) for f, x, M in zip(families, self.own, by_gram, strict=False) if isinstance(f, Divided)]
         shared = zip(self.loss.shared.values(), self.pairs, back, strict=True)
         return F, g, [*found, *(pair.pull(*slopes)[0] for f, pair, slopes in shared if f.start is not None)]
 

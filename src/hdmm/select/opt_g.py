@@ -15,18 +15,17 @@ import numpy as np
 from hdmm.matrix import Array, Eye, Matrix, Ones, PIdentity, exchangeable, summed
 from hdmm.matrix.matrix import inverse
 from hdmm.privacy.guarantee import Noise
-from hdmm.select.covers import Weights, maximal, most_cells
 from hdmm.select.demand import Demand, contrasts
 from hdmm.select.family import LARGEST, Constant
 from hdmm.select.gaussian_optimum import Extrapolation, eigen_seconds, gaussian_optimum
 from hdmm.select.loss import BasesLoss, descended
+from hdmm.select.marginal_weights import Weights, maximal, most_cells
 from hdmm.select.opt_0 import MAX_EIGEN, cell_order, opt_0
 from hdmm.select.opt_m import gaussian_marginals, laplace_marginals, marginal_strategy, scaled_bases
 from hdmm.select.pairs import BaseFamily
-from hdmm.select.parts import POWERS
 from hdmm.select.problem import Problem
 from hdmm.select.search import Search
-from hdmm.select.terms import Terms, beyond_total
+from hdmm.select.terms import POWERS, Terms, beyond_total
 from hdmm.select.theta import DenseTheta, Windows, theta_of
 from hdmm.select.tree import tree_widths
 from hdmm.strategy.strategy import Strategy

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, TypeAlias, final
 
 import numpy as np
 
 from hdmm.base.exceptions import StrategyError
-from hdmm.select.ahead import results_from
 from hdmm.select.problem import Problem
+from hdmm.select.restarts import results_from
 from hdmm.select.search import CUT_SHORT, Candidate, Job, Operator, Result, Search
 from hdmm.strategy.strategy import Strategy
 
@@ -21,6 +22,7 @@ _AGREEING = 3  # an operator stops when this many of its restarts agree
 _GAIN = 1e-4  # a smaller relative gain does not count
 _BEHIND = (1.5, 1.1, 1.03)  # an operator stops if it is this far behind the best after one restart, two or three
 _PATIENCE = 12  # restarts without a gain after which the search stops
+_TOGETHER = 8  # restarts of a batch, where there is one operator: more workers than that would have nothing to do
 _RESERVE = (0.04, 0.25)  # of the time, at least and at most, for evaluating the last candidate
 _LONGER = 3  # times as long as Identity the last candidate may take
 _DONE = "all restarts were done"
@@ -59,12 +61,12 @@ def select(
     """The best strategy that any restart of any operator finds for the problem.
 
     Operators take turns, so that each has one result before any has two. An operator stops when its restarts agree, if
-    it falls behind, or if it has lost its patience, whatever the clock says. Every restart gets the error to beat, and
-    may give up. The error of every candidate is recomputed exactly from its strategy, and Identity is always a
-    candidate. For the same seed the result is the same, unless the time limit ends the search, in one process as on an
-    executor (or `workers` processes of its own), where restarts begin before their turn. `xp` is the array namespace of
-    a GPU, for a search in this process. With `keep_interrupted`, KeyboardInterrupt ends the search, too, and the best
-    so far is returned.
+    it falls behind, or if it has lost its patience, whatever the clock says. Every restart gets the error to beat when
+    its batch began, and may give up. The error of every candidate is recomputed exactly from its strategy, and Identity
+    is always a candidate. For the same seed the result is the same, unless the time limit ends the search, in one
+    process as on an executor (or `workers` processes of its own), which may run all restarts of a batch at once. `xp`
+    is the array namespace of a GPU, for a search in this process. With `keep_interrupted`, KeyboardInterrupt ends the
+    search, too, and the best so far is returned.
     """
     begun = time.monotonic()
     deadline = None
@@ -79,10 +81,10 @@ def select(
         deadline = begun + time_limit - min(max(_LONGER * (time.monotonic() - begun), least), most)
     stopped, turns = _DONE, _Turns(problem, operators, restarts, seed, deadline, workers, xp, tried)
     try:
-        with results_from(workers, executor, turns.later) as results:
-            for jobs in turns.rounds():
-                # Each job is made when the previous one is taken, so that it has the latest error to beat.
-                stopped = tried.take(results(jobs)) or stopped
+        with results_from(workers, executor) as results_of:
+            for jobs in turns.batches():
+                with closing(results_of(jobs, turns.needed)) as results:
+                    stopped = tried.take(results) or stopped
                 if stopped != _DONE:
                     break
     except KeyboardInterrupt:
@@ -94,8 +96,8 @@ def select(
     best = tried.best
     if best.operator not in tried.found:
         raise StrategyError(
-            "No strategy that can be measured was found. If queries are about two amounts at once, give these larger "
-            "steps; otherwise allow more time."
+            "No strategy that can be measured was found. If queries are about several amounts at once, give these "
+            "larger steps; otherwise allow more time."
         )
     return Selection(tried.found[best.operator], best, tuple(tried.candidates), stopped)
 
@@ -103,7 +105,7 @@ def select(
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class _Turns:
-    """The order of restarts in one process: in each round, one of every operator that is not settled."""
+    """The order of restarts: in each round, one of every operator that is not settled."""
 
     problem: Problem
     operators: Sequence[Operator]
@@ -114,40 +116,39 @@ class _Turns:
     xp: Any
     tried: _Tried
 
-    def rounds(self) -> Iterator[Iterator[Job]]:
-        """The jobs of each round, made when they are asked for."""
-        for restart in range(self.restarts):
-            active = [o for o in self.operators if self._allowed(o, restart)]
-            if not active:
-                return
-            yield self._round(active, restart)
+    def batches(self) -> Iterator[list[Job]]:
+        """The jobs of each round, with what is known when it begins; of several rounds, where there is one operator.
 
-    def later(self, job: Job) -> Iterator[Job]:
-        """The jobs that will follow this one, in order, if nothing more is found and no operator settles."""
-        place = {o.name: k for k, o in enumerate(self.operators)}
-        for restart in range(job.search.restart, self.restarts):
-            for o in self.operators:
-                follows = (restart, place[o.name]) > (job.search.restart, place[job.operator.name])
-                if follows and self._allowed(o, restart):
-                    yield self._job(o, restart, job.search.found)
+        The first operator begins by itself: it is quick, and others give up early beside what it finds. In the first
+        round later jobs share the time left, so that one operator cannot use up the time of the others.
+        """
+        restart = 0
+        while active := [o for o in self.operators if self._allowed(o, restart)]:
+            if restart == 0:
+                first, *others = active
+                yield [self._job(first, 0, 1 + math.ceil(len(others) / self.workers))]
+                left = range(len(others), 0, -1)
+                yield [self._job(o, 0, math.ceil(k / self.workers)) for o, k in zip(others, left, strict=True)]
+                restart = 1
+                continue
+            end = restart + (_TOGETHER if len(self.operators) == 1 else 1)
+            yield [self._job(o, k) for k in range(restart, end) for o in active if self._allowed(o, k)]
+            restart = end
+
+    def needed(self, job: Job) -> bool:
+        """Whether the operator of a job has not settled since its batch began."""
+        return not self.tried.settled(job.operator)
 
     def _allowed(self, operator: Operator, restart: int) -> bool:
-        return restart < (operator.restarts or self.restarts) and not self.tried.settled(operator)
+        return restart < min(operator.restarts or self.restarts, self.restarts) and not self.tried.settled(operator)
 
-    def _round(self, active: Sequence[Operator], restart: int) -> Iterator[Job]:
-        """In the first round all later jobs share the time left: one operator cannot use up the time of the others."""
-        found = dict(self.tried.found)
-        for j, operator in enumerate(active):
-            waiting = -(-(len(active) - j) // self.workers) if restart == 0 else 1
-            yield self._job(operator, restart, found, waiting)
-
-    def _job(self, operator: Operator, restart: int, found: Mapping[str, Strategy], waiting: int = 1) -> Job:
+    def _job(self, operator: Operator, restart: int, waiting: int = 1) -> Job:
         search = Search(
             rng=np.random.default_rng([self.seed, restart, *operator.name.encode()]),
             restart=restart,
             deadline=self.deadline,
             beat=self.tried.best.error,
-            found=found,
+            found=dict(self.tried.found),
             xp=self.xp,
         )
         return Job(operator, self.problem, search, waiting)

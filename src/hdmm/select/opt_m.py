@@ -18,12 +18,22 @@ from hdmm.base.exceptions import StrategyError
 from hdmm.describe.domain import Domain
 from hdmm.matrix import Array, Eye, Matrix, Residual, Scaled
 from hdmm.privacy.guarantee import Noise
-from hdmm.select.covers import Weights, initial_weights, maximal, most_cells
-from hdmm.select.demand import MAX_WHOLE, Demand, contrasts
-from hdmm.select.marginal_weights import descend, gaussian_weights, laplace_loss, polish, slopes, sparsified
-from hdmm.select.parts import POWERS, Asked, Parted
+from hdmm.select.demand import MAX_WHOLE, Asked, Demand, Parted, contrasts
+from hdmm.select.marginal_weights import (
+    Weights,
+    descend,
+    gaussian_weights,
+    initial_weights,
+    laplace_loss,
+    maximal,
+    most_cells,
+    polish,
+    slopes,
+    sparsified,
+)
 from hdmm.select.problem import Problem
 from hdmm.select.search import Search
+from hdmm.select.terms import POWERS
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.strategy import Strategy
 from hdmm.strategy.subsets import SubsetSums, members, subset_of
@@ -172,6 +182,8 @@ def _best_starts(asked: Demand, seeds: list[Weights], search: Search) -> list[tu
         sums, t = asked.over(range(1 << len(asked.axes)))
         theta = _columns(seeds, range(sums.shape[1]), sums.shape[1])
         theta = theta[:, np.isfinite(slopes(sums, t, theta * theta)[0])]
+        if not theta.size:  # no marginals that may be measured say all that is asked
+            return []
         theta, errors = _heats(sums, t, theta, search, _START_HEATS, gain=1e-3)
         return [(_weights(range(len(theta)), x), float(error)) for x, error in zip(theta.T, errors, strict=True)]
     found: list[tuple[Weights, float]] = []

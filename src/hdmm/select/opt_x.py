@@ -17,10 +17,9 @@ from hdmm.matrix import Array, Eye, Matrix, Ones, PIdentity, diagonal, exchangea
 from hdmm.privacy.guarantee import Noise
 from hdmm.select.family import LARGEST
 from hdmm.select.gaussian_optimum import eigen_seconds
-from hdmm.select.merged_cells import MOST_TOGETHER
 from hdmm.select.minimize import minimize_arrays
 from hdmm.select.opt_0 import MAX_EIGEN, opt_0, tree_rows, varied
-from hdmm.select.problem import Problem
+from hdmm.select.problem import MOST_TOGETHER, Problem
 from hdmm.select.search import Search
 from hdmm.select.terms import Terms
 from hdmm.select.theta import DenseTheta, theta_of

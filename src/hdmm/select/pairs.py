@@ -56,10 +56,9 @@ from hdmm.matrix import (
     trace_product,
 )
 from hdmm.privacy.guarantee import Noise
-from hdmm.select.demand import is_contrasts
-from hdmm.select.family import Constant, EvenRow, Explicit, Roots
+from hdmm.select.demand import Asked, Parted, asked_at, is_contrasts
+from hdmm.select.family import Constant, Divided, EvenRow, Explicit, Roots
 from hdmm.select.marginal_weights import polish, slopes
-from hdmm.select.parts import Asked, Parted, asked_at
 from hdmm.select.search import Search
 from hdmm.select.terms import Terms, is_total, mixed
 from hdmm.select.theta import DenseTheta, InverseGram, theta_of
@@ -218,8 +217,11 @@ class Diagonalised:
 
     def pull(self, E0: Array, E1: Array) -> tuple[Array, Array]:
         """∂F/∂x for both factors, from their E. O(n³)."""
-        (first, second), (x, y) = self.families, self.xs
-        return first.pull(x, -(self.Q @ E0 @ self.Q.T)), second.pull(y, -(self.Q @ E1 @ self.Q.T))
+        first, second = (
+            f.pull(x, -(self.Q @ E @ self.Q.T)) if isinstance(f, Divided) else np.empty(0)
+            for f, x, E in zip(self.families, self.xs, (E0, E1), strict=True)
+        )
+        return first, second
 
 
 FactorPair = BesideTotal | Diagonalised

@@ -187,11 +187,6 @@ class Job:
     search: Search
     waiting: int = 1
 
-    @property
-    def name(self) -> tuple[str, int]:
-        """What no two jobs of a selection have in common."""
-        return self.operator.name, self.search.restart
-
 
 Result: TypeAlias = tuple[Candidate, Strategy] | None
 """The result of a job; None if the deadline had passed."""

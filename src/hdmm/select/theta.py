@@ -29,12 +29,12 @@ from scipy.linalg.lapack import dpotrf, dpotri  # pyright: ignore[reportAttribut
 
 from hdmm.base.exceptions import StrategyError
 from hdmm.matrix import Array, Dense, ExtendedDiagonal, Eye, Matrix, PIdentity
-from hdmm.select.family import Explicit, Implicit
+from hdmm.select.family import Columns, Divided, Implicit
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class DenseTheta(Implicit, Explicit):
+class DenseTheta(Implicit, Divided):
     """Θ as p × n: all of it is free, or the entries at the places `free` are and the others are 0.
 
     `xp` is the array namespace of x and its gradient: NumPy, or CuPy for a GPU.
@@ -63,20 +63,10 @@ class DenseTheta(Implicit, Explicit):
         inverse = self.inverse_gram(x, [V], [self.xp.asarray(diagonal_of_V)])
         return float(inverse.taus[0]), inverse.gradient([1.0])
 
-    def gram(self, x: Array) -> Array:
+    def columns(self, x: Array) -> Columns:
         T = self.laid(x)
         s = 1 + T.sum(axis=0)
-        G = (T / s).T @ (T / s)
-        G.flat[:: len(s) + 1] += 1 / s**2
-        return G
-
-    def pull(self, x: Array, F: Array) -> Array:
-        """With A = Θ·diag(1/s) below the identity: ∂f/∂A = 2AF, ∂f/∂s = −2 diag(GF)/s. O(pn²)."""
-        T = self.laid(x)
-        s = 1 + T.sum(axis=0)
-        A = T / s
-        AF = A @ F
-        return self.free_entries(2 * (AF - np.einsum("pn,pn->n", AF, A) - F.diagonal() / s**2) / s)
+        return Columns(T / s, s, np.ones((1, 1)), identity=True)
 
     def inverse_gram(self, x: Array, grams: Sequence[Matrix], diagonals: Sequence[Array]) -> InverseGram:
         """(AᵀA)⁻¹ applied to several grams. One product of p rows with each, and O(np²)."""
@@ -97,9 +87,9 @@ class DenseTheta(Implicit, Explicit):
         T.reshape(-1)[self.free] = self.xp.asarray(x)
         return T
 
-    def free_entries(self, T: Array) -> Array:
+    def free_entries(self, B: Array) -> Array:
         """The entries of a p × n array that are free."""
-        return T if self.free is None else T.reshape(-1)[self.free]
+        return B if self.free is None else B.reshape(-1)[self.free]
 
 
 @final

@@ -21,9 +21,9 @@ from hdmm.describe.workload import Workload
 from hdmm.matrix import Array, PIdentity
 from hdmm.privacy.guarantee import Noise
 from hdmm.select.opt_b import refined
-from hdmm.select.parts import POWERS
 from hdmm.select.problem import Problem
 from hdmm.select.search import Search
+from hdmm.select.terms import POWERS
 from hdmm.select.theta import theta_of
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.strategy import Strategy

@@ -37,6 +37,7 @@ from hdmm.select.problem import Problem
 from hdmm.select.search import Search, first_search
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.strategy import Strategy
+from hdmm.strategy.subsets import subsets
 
 _WORK = 2e9  # classes · cells³ of a step
 _MOST_ENTRIES = 1 << 24  # of all queries written out: 128 MiB
@@ -176,7 +177,7 @@ class WrittenCells:
         asked = {tuple(i for i, p in product.factors if i in even and isinstance(p, Identity)) for product in products}
         if sum(2.0 ** len(values) for values in asked) * len(products) > _MOST_CLASSES:
             return None
-        classes = tuple(sorted({c for values in asked for c in _subsets(values)}))
+        classes = tuple(sorted({c for values in asked for c in subsets(values)}))
         count = math.prod(shape[i] for i in written)
         rows = sum(math.prod(p.count(each.cells(on)) for on, p in each.sets if on[0] in written) for each in products)
         if len(classes) * float(count) ** 3 > _WORK or float(rows) * count > _MOST_ENTRIES:
@@ -234,7 +235,3 @@ def _queries(product: Product, cells: WrittenCells) -> WrittenRows:
                 norms[j] *= 0.0 if i in c else n
                 asked[j] *= 0.0 if i in c else n
     return WrittenRows(W, math.prod(even[i] for i in values), norms, asked)
-
-
-def _subsets(values: Class) -> list[Class]:
-    return [tuple(v for j, v in enumerate(values) if m >> j & 1) for m in range(1 << len(values))]

@@ -16,7 +16,7 @@ from fractions import Fraction
 from typing import Any, Literal, TypeAlias, final
 
 from hdmm.base.exceptions import WorkloadError
-from hdmm.describe.column import Column
+from hdmm.describe.attribute import Column
 from hdmm.describe.entries import Label
 from hdmm.describe.numeric import Bins, Integers
 from hdmm.describe.values import Labels

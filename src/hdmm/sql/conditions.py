@@ -22,7 +22,7 @@ from sqlglot.expressions.core import Expr
 from hdmm.base.exceptions import SqlError, WorkloadError
 from hdmm.base.hints import did_you_mean
 from hdmm.describe.amount import SUM_IT
-from hdmm.describe.column import Column, columns
+from hdmm.describe.attribute import Column, columns
 from hdmm.describe.domain import Domain
 from hdmm.describe.numeric import Integers
 from hdmm.describe.values import Labels
@@ -38,15 +38,10 @@ PREDICATES = (
     "difference of two columns, or ABS of one, and a number"
 )
 _LONGEST_NUMBER = 300
-_COMPARISONS: dict[type[Expr], Comparison] = {
-    exp.EQ: "=",
-    exp.NEQ: "<>",
-    exp.LT: "<",
-    exp.LTE: "<=",
-    exp.GT: ">",
-    exp.GTE: ">=",
-}
-_MIRRORED: dict[Comparison, Comparison] = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+COMPARISONS: dict[type[Expr], Comparison] = dict(
+    zip((exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE), COMPARE, strict=True)
+)
+MIRRORED: dict[Comparison, Comparison] = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 Summing: TypeAlias = Literal["value", "lower", "upper"]
@@ -110,7 +105,7 @@ def condition(scope: Scope, node: Expr, *, holds: bool = True) -> Formula:
             return condition(scope, node.this, holds=not holds)
         case exp.And() | exp.Or():
             join = conjunction if isinstance(node, exp.And) == holds else disjunction
-            return join([condition(scope, part, holds=holds) for part in _operands(node)])
+            return join([condition(scope, part, holds=holds) for part in node.flatten(unnest=False)])
         case exp.Boolean():
             return bool(node.this) == holds
         case _:
@@ -157,7 +152,7 @@ def _comparisons(scope: Scope, node: Expr) -> Iterator[tuple[AxisOrPair, Truth]]
     """The attributes that a condition is about, and where it is true and false; BETWEEN is two conditions."""
     match node:
         case exp.EQ() | exp.NEQ() | exp.LT() | exp.LTE() | exp.GT() | exp.GTE():
-            yield _compared(scope, _COMPARISONS[type(node)], node.this, node.expression)
+            yield _compared(scope, COMPARISONS[type(node)], node.this, node.expression)
         case exp.Between():
             yield _compared(scope, ">=", node.this, node.args["low"])
             yield _compared(scope, "<=", node.this, node.args["high"])
@@ -176,9 +171,9 @@ def _comparisons(scope: Scope, node: Expr) -> Iterator[tuple[AxisOrPair, Truth]]
 
 def _compared(scope: Scope, op: Comparison, left: Expr, right: Expr) -> tuple[AxisOrPair, Truth]:
     """Where a comparison is true and false: of a column with a literal, or of sums or columns with each other."""
-    left, right = bare(left), bare(right)
+    left, right = left.unnest(), right.unnest()
     if is_constant(left):
-        op, left, right = _MIRRORED[op], right, left
+        op, left, right = MIRRORED[op], right, left
     if not (_is_computed(left) or _is_computed(right) or (scope.is_column(left) and scope.is_column(right))):
         column = _column(scope, left)
         return column.axis, compare(column, op, _not_null(scope, right))
@@ -204,26 +199,8 @@ def _numeric(scope: Scope, node: Expr) -> Fraction | None:
     return value
 
 
-def _operands(node: exp.And | exp.Or) -> Iterator[Expr]:
-    """The operands of a chain of ANDs or of ORs of any length, from left to right."""
-    kind, parts = type(node), [node]
-    while parts:
-        part = parts.pop()
-        if type(part) is kind:
-            parts += [part.expression, part.this]
-        else:
-            yield part
-
-
-def bare(node: Expr) -> Expr:
-    """The node inside any parentheses."""
-    while isinstance(node, exp.Paren):
-        node = node.this
-    return node
-
-
 def _column(scope: Scope, node: Expr, *, added: bool = False) -> Column:
-    node = bare(node)
+    node = node.unnest()
     if not isinstance(node, exp.Column):
         raise scope.source.at(node, f"A column is expected here. Supported: {PREDICATES}.")
     return scope.column(node, added=added)
@@ -376,7 +353,7 @@ class SqlDomain:
 @final
 @dataclass(frozen=True, slots=True)
 class ParsedCondition:
-    """A condition that no record fulfils, as it is written, and its syntax tree."""
+    """A condition that stands alone, as it is written, and its syntax tree."""
 
     text: str
     source: SqlText
@@ -384,18 +361,18 @@ class ParsedCondition:
 
     @classmethod
     def of(cls, text: str, names: Collection[str]) -> ParsedCondition:
-        """The condition that a text spells; WorkloadError if it cannot be read."""
+        """The condition that a text spells; SqlError or WorkloadError if it spells none, or more than a condition."""
         source = SqlText(f"SELECT COUNT(*) FROM t WHERE {text}")  # only parsed, never run  # nosec B608
-        with _readable(text):
-            found = statements(source, names=names)
-            tree = found[0].tree
-            if len(found) > 1 or not isinstance(tree, exp.Select) or tree.args.get("group") is not None:
-                raise WorkloadError("Write one condition, as after WHERE.")
+        found = statements(source, names=names)
+        tree = found[0].tree
+        clauses = {name for name, value in tree.args.items() if value}
+        if len(found) > 1 or not isinstance(tree, exp.Select) or clauses - {"expressions", "from_", "where"}:
+            raise WorkloadError("Write one condition, as after WHERE.")
         return cls(text, source, tree.args["where"].this)
 
     def formula(self, known: Mapping[str, Column]) -> Formula:
         """The cells where the condition is true."""
-        with _readable(self.text):
+        with readable("impossible condition", self.text):
             return condition(Scope(self.source, known, "t"), self.tree)
 
 
@@ -403,14 +380,18 @@ def impossible_conditions(texts: Sequence[str], names: Collection[str]) -> tuple
     """The conditions that texts spell; `names` are those of columns."""
     if isinstance(texts, str):
         raise WorkloadError(f"The impossible cells are given as the text {texts!r}. Give a list of conditions.")
-    return tuple(ParsedCondition.of(text, names) for text in texts)
+    found: list[ParsedCondition] = []
+    for text in texts:
+        with readable("impossible condition", text):
+            found.append(ParsedCondition.of(text, names))
+    return tuple(found)
 
 
 @contextmanager
-def _readable(text: str) -> Generator[None]:
-    """Turn errors into SQL into an error about an impossible condition."""
+def readable(what: str, text: str) -> Generator[None]:
+    """Turn errors that point into SQL into an error about a condition, which stands in no statement of the user's."""
     try:
         yield
     except SqlError as error:
         reason = str(error).partition(": ")[2].partition("\n")[0]
-        raise WorkloadError(f"The impossible condition {text!r} cannot be read. {reason}") from None
+        raise WorkloadError(f"The {what} {text!r} cannot be read. {reason}") from None

@@ -169,6 +169,7 @@ def holds(f: Formula, codes: Sequence[Array], shape: Sequence[int]) -> Array:
 
 
 def _mapped(f: Formula, moved: Callable[[On], Formula]) -> Formula:
+    """The formula with another one in the place of every set of cells."""
     match f:
         case On():
             return moved(f)
@@ -268,21 +269,10 @@ def _branches(f: Formula, axis: AxisOrPair, steps: Steps) -> Mapping[Formula, Ce
     found: dict[Formula, Cells] = {}
     for alike in partition(sets, n):
         steps.take(len(literals))
-        rest = _known(f, axis, alike.runs[0][0])
+        cell = alike.runs[0][0]
+        rest = _mapped(f, lambda part, cell=cell: cell in part.cells if part.axis == axis else part)
         found[rest] = found[rest] | alike if rest in found else alike
     return found
-
-
-def _known(f: Formula, axis: AxisOrPair, cell: int) -> Formula:
-    match f:
-        case On():
-            return cell in f.cells if f.axis == axis else f
-        case And(parts):
-            return conjunction(_known(part, axis, cell) for part in parts)
-        case Or(parts):
-            return disjunction(_known(part, axis, cell) for part in parts)
-        case _:
-            return f
 
 
 def _turned(part: On | And | Or) -> On | And | Or:

@@ -11,13 +11,13 @@ from sqlglot import exp
 from sqlglot.expressions.core import Expr
 
 from hdmm.base.exceptions import DomainError, WorkloadError
-from hdmm.describe.column import Column
+from hdmm.describe.attribute import Column
 from hdmm.describe.entries import Label
 from hdmm.describe.numeric import Bins
 from hdmm.describe.values import Labels
 from hdmm.sql.cells import Cells
 from hdmm.sql.comparison import LiteralValue, cells_by_value, compare
-from hdmm.sql.conditions import Scope, bare, condition, constant, is_constant
+from hdmm.sql.conditions import Scope, condition, constant, is_constant
 from hdmm.sql.formula import And, Formula, complement, conjunction, disjunction, on
 
 GroupFormulas: TypeAlias = dict[Label | None, Formula]
@@ -35,7 +35,7 @@ def groups(scope: Scope, node: Expr) -> GroupFormulas:
 
     A column declared with outside="other" also has the group "other", which is SQL's group of NULL.
     """
-    node = bare(node)
+    node = node.unnest()
     if not isinstance(node, exp.Column):
         return valued(scope, node)
     with scope.pointing(node):
@@ -45,7 +45,7 @@ def groups(scope: Scope, node: Expr) -> GroupFormulas:
 
 def valued(scope: Scope, node: Expr) -> GroupFormulas:
     """The groups by the value of an expression: like `groups`, but "other" is NULL, and bins have no value."""
-    node = bare(node)
+    node = node.unnest()
     if isinstance(node, exp.Case):
         return _case(scope, node)
     if is_constant(node):
@@ -161,7 +161,7 @@ def _numbers(scope: Scope, node: Expr, column: Column, held: list[_Value]) -> It
         case exp.Add() | exp.Sub() | exp.Mul():
             return _arithmetic(scope, node, column, held)
         case exp.Floor():
-            inner, n = bare(node.this), Fraction(1)
+            inner, n = node.this.unnest(), Fraction(1)
             if isinstance(inner, exp.Div):
                 inner, n = inner.this, _divisor(scope, inner.expression)
             values = enumerate(_numbers(scope, inner, column, held))

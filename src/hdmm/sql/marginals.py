@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from hdmm.base.exceptions import WorkloadError
 from hdmm.base.hints import did_you_mean
 from hdmm.describe.amount import SUM_IT
-from hdmm.describe.column import Column, columns
+from hdmm.describe.attribute import Column, columns
 from hdmm.describe.domain import Domain
 from hdmm.describe.entries import Label
 from hdmm.describe.numeric import Bins

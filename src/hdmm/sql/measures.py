@@ -18,7 +18,7 @@ from hdmm.describe.values import Real, Values
 from hdmm.matrix import Array
 from hdmm.sql.cells import Cells, predicates
 from hdmm.sql.comparison import cells_by_value
-from hdmm.sql.conditions import Scope, Summing, bare, constant
+from hdmm.sql.conditions import Scope, Summing, constant
 from hdmm.sql.formula import Formula, On, axes, disjunction
 from hdmm.sql.groups import valued
 from hdmm.sql.selection import SelectParts
@@ -187,7 +187,7 @@ def _summed(scope: Scope, node: Expr, summing: Summing = "value") -> tuple[Valua
 
 def _ordered(scope: Scope, node: Expr) -> Ordering:
     """The cells of the column whose quantile is asked for."""
-    node = bare(node)
+    node = node.unnest()
     if not isinstance(node, exp.Column):
         raise scope.source.at(node, "A median or quantile is of a column: of integers or bins.")
     column = scope.column(node)

@@ -92,12 +92,16 @@ class GroupedProduct:
         """Whether each query is a row, in order."""
         return not self.listed and self.summands == (tuple(map(Summand, self.parts)),)
 
+    def queries(self, things: slice = slice(None)) -> int:
+        """The number of queries of some of the things that are counted."""
+        return sum(summand.queries for each in self.summands[things] for summand in each)
+
     def entries(self, k: int) -> tuple[Array, Array, Array]:
-        """(row, query, amount) of the k-th thing that is counted, with its queries numbered from 0.
+        """(row, query, amount) of the k-th thing that is counted; queries are numbered thing after thing.
 
         Where it is ranked, m prefix counts per row are the rows m·row, m·row + 1, …
         """
-        rows, queries, amounts, start = list[Array](), list[Array](), list[Array](), 0
+        rows, queries, amounts, start = list[Array](), list[Array](), list[Array](), self.queries(slice(k))
         for summand in self.summands[k]:
             of = self._rows_of(summand.part)
             m = summand.prefixes

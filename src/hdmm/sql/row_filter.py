@@ -15,22 +15,19 @@ from fractions import Fraction
 from sqlglot import exp
 from sqlglot.expressions.core import Expr
 
-from hdmm.base.exceptions import SqlError, WorkloadError
+from hdmm.base.exceptions import WorkloadError
 from hdmm.describe.entries import Label
 from hdmm.describe.numeric import Bins
 from hdmm.describe.values import Labels, Values
-from hdmm.sql.comparison import LiteralValue
-from hdmm.sql.conditions import Scope, bare, constant, is_constant
+from hdmm.sql.comparison import Comparison, LiteralValue
+from hdmm.sql.conditions import COMPARISONS, MIRRORED, ParsedCondition, Scope, constant, is_constant, readable
 from hdmm.sql.groups import as_label
-from hdmm.sql.syntax import statements
-from hdmm.sql.text import SqlText
 
 _COMPARED = "= IN < <= > >= BETWEEN of a column and literals, joined by AND"
 _MOST_DAYS = 1000  # as many cases as databases are asked for
 _LARGEST = sys.float_info.max
 _Bound = Fraction | date
-_BELOW, _ABOVE = {exp.LT: False, exp.LTE: True}, {exp.GT: False, exp.GTE: True}  # whether the number itself is inside
-_MIRRORED = {exp.LT: exp.GT, exp.LTE: exp.GTE, exp.GT: exp.LT, exp.GTE: exp.LTE, exp.EQ: exp.EQ}
+_BELOW, _ABOVE = {"<": False, "<=": True}, {">": False, ">=": True}  # whether the number itself is inside
 
 
 def row_filter(text: str) -> dict[str, Values]:
@@ -41,44 +38,36 @@ def row_filter(text: str) -> dict[str, Values]:
     >>> row_filter("month = '2026-01' AND age BETWEEN 18 AND 64")
     {'month': Labels(values=('2026-01',), outside='drop'), 'age': Bins(edges=(18, 64.00000000000001), outside='drop')}
     """
-    source = SqlText(f"SELECT COUNT(*) FROM t WHERE {text}")  # only parsed, never run  # nosec B608
-    try:
-        found = statements(source, names=())
-        tree = found[0].tree
-        clauses = {name for name, value in tree.args.items() if value}
-        if len(found) > 1 or not isinstance(tree, exp.Select) or clauses - {"expressions", "from_", "where"}:
-            raise WorkloadError("Write one condition, as after WHERE.")
-        by_column: dict[str, list[tuple[type[Expr], list[LiteralValue]]]] = {}
-        for column, kind, literals in _parts(Scope(source, {}, "t"), tree.args["where"].this):
-            by_column.setdefault(column, []).append((kind, literals))
+    with readable("condition", text):
+        parsed = ParsedCondition.of(text, ())
+        by_column: dict[str, list[tuple[Comparison, list[LiteralValue]]]] = {}
+        for column, op, literals in _parts(Scope(parsed.source, {}, "t"), parsed.tree):
+            by_column.setdefault(column, []).append((op, literals))
         return {column: _values(column, each) for column, each in by_column.items()}
-    except SqlError as error:
-        reason = str(error).partition(": ")[2].partition("\n")[0]
-        raise WorkloadError(f"The condition {text!r} cannot be read. {reason}") from None
 
 
-def _parts(scope: Scope, node: Expr) -> Iterator[tuple[str, type[Expr], list[LiteralValue]]]:
-    """(column, kind of comparison, literals) of each of the conditions that AND joins."""
-    match bare(node):
+def _parts(scope: Scope, node: Expr) -> Iterator[tuple[str, Comparison, list[LiteralValue]]]:
+    """(column, comparison, literals) of each of the conditions that AND joins."""
+    match node.unnest():
         case exp.And(this=left, expression=right):
             yield from _parts(scope, left)
             yield from _parts(scope, right)
         case exp.EQ() | exp.LT() | exp.LTE() | exp.GT() | exp.GTE() as compared:
-            left, right, kind = compared.this, compared.expression, type(compared)
+            left, right, op = compared.this, compared.expression, COMPARISONS[type(compared)]
             if is_constant(left):
-                left, right, kind = right, left, _MIRRORED[kind]
-            yield _column(scope, left), kind, [_literal(scope, right)]
+                left, right, op = right, left, MIRRORED[op]
+            yield _column(scope, left), op, [_literal(scope, right)]
         case exp.In(this=left, expressions=[_, *_] as items):
-            yield _column(scope, left), exp.EQ, [_literal(scope, item) for item in items]
+            yield _column(scope, left), "=", [_literal(scope, item) for item in items]
         case exp.Between(this=left, args=ends):
-            yield _column(scope, left), exp.GTE, [_literal(scope, ends["low"])]
-            yield _column(scope, left), exp.LTE, [_literal(scope, ends["high"])]
+            yield _column(scope, left), ">=", [_literal(scope, ends["low"])]
+            yield _column(scope, left), "<=", [_literal(scope, ends["high"])]
         case other:
             raise scope.source.at(other, f"This condition is not supported. Supported: {_COMPARED}.")
 
 
 def _column(scope: Scope, node: Expr) -> str:
-    node = bare(node)
+    node = node.unnest()
     if not isinstance(node, exp.Column):
         raise scope.source.at(node, f"A column is expected here. Supported: {_COMPARED}.")
     return node.name
@@ -91,18 +80,18 @@ def _literal(scope: Scope, node: Expr) -> LiteralValue:
     return value
 
 
-def _values(column: str, parts: list[tuple[type[Expr], list[LiteralValue]]]) -> Values:
+def _values(column: str, parts: list[tuple[Comparison, list[LiteralValue]]]) -> Values:
     """What all conditions on one column leave."""
-    if any(kind is exp.EQ for kind, _ in parts):
+    if any(op == "=" for op, _ in parts):
         if len(parts) > 1:
             raise WorkloadError(f"Write one condition on {column}, or an interval of it.")
         labels: list[Label] = [as_label(literal) for literal in parts[0][1]]
         return Labels(labels)
-    bounds = [(kind, _bound(column, literals[0])) for kind, literals in parts]
+    bounds = [(op, _bound(column, literals[0])) for op, literals in parts]
     if len({type(bound) for _, bound in bounds}) > 1:
         raise WorkloadError(f"{column} is compared with numbers and with days. Use one of them.")
-    above = [(bound, _ABOVE[kind]) for kind, bound in bounds if kind in _ABOVE]
-    below = [(bound, _BELOW[kind]) for kind, bound in bounds if kind in _BELOW]
+    above = [(bound, _ABOVE[op]) for op, bound in bounds if op in _ABOVE]
+    below = [(bound, _BELOW[op]) for op, bound in bounds if op in _BELOW]
     if len(above) > 1 or len(below) > 1:
         raise WorkloadError(f"Write one lower and one upper end of {column} at most.")
     return _days(column, above, below) if isinstance(bounds[0][1], date) else _interval(column, above, below)

@@ -10,10 +10,10 @@ from typing import final
 from sqlglot import exp
 from sqlglot.expressions.core import Expr
 
-from hdmm.describe.column import Column
+from hdmm.describe.attribute import Column
 from hdmm.describe.entries import Label
 from hdmm.describe.values import Values
-from hdmm.sql.conditions import Scope, bare, constant, is_constant
+from hdmm.sql.conditions import Scope, constant, is_constant
 from hdmm.sql.groups import EXPRESSIONS, as_label
 from hdmm.sql.syntax import ParsedStatement
 from hdmm.sql.text import SUPPORTED, SqlText
@@ -57,7 +57,7 @@ class SelectParts:
     @property
     def headers(self) -> tuple[str, ...]:
         """The names of all columns of the SELECT, in its order."""
-        return tuple(_header(item.alias, bare(item.unalias())) for item in self.node.expressions)
+        return tuple(_header(item.alias, item.unalias().unnest()) for item in self.node.expressions)
 
     def values(self, i: int) -> Values | None:
         """The values of the column of the domain that the i-th column of labels shows, if it shows one as it is."""
@@ -120,7 +120,7 @@ def _table(source: SqlText, node: exp.Select) -> exp.Table:
 
 def _selection(source: SqlText, node: exp.Select, columns: Mapping[str, Column]) -> SelectParts:
     scope = Scope(source, columns, _table(source, node).alias_or_name)
-    items = [(item.alias, bare(item.unalias())) for item in node.expressions]
+    items = [(item.alias, item.unalias().unnest()) for item in node.expressions]
     aggregates = _aggregates(source, node, items)
     places = {each.at for each in aggregates}
     keys = _Keys(scope, items, places)
@@ -142,7 +142,7 @@ def _check_order(source: SqlText, node: Expr, headers: Sequence[str], selected: 
     """
     clause = node.args.get("order")
     for part in [] if clause is None else clause.expressions:
-        key = bare(part.this)
+        key = part.this.unnest()
         if isinstance(key, exp.Literal) and not key.is_string:
             known = key.this.isdecimal() and 0 < int(key.this[:6]) <= len(headers)
         else:
@@ -182,7 +182,7 @@ class _Keys:
 
     def number(self, node: Expr) -> int:
         """The number of a group expression, which is given by itself, or by the alias or place of a selected column."""
-        key = self._resolved(bare(node))
+        key = self._resolved(node.unnest())
         same = self._same(key)
         if same not in self._numbers:
             self._numbers[same] = len(self.nodes)

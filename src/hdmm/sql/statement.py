@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +13,7 @@ from sqlglot import exp
 
 from hdmm.base.exceptions import SqlError, WorkloadError
 from hdmm.base.numbers import many
-from hdmm.describe.column import columns
+from hdmm.describe.attribute import columns
 from hdmm.describe.domain import Domain
 from hdmm.describe.table_column import TableColumn, number_ends
 from hdmm.describe.table_query import Aggregate, AtEnds, Linear, Quantiles, Quotient, Row, TableQuery
@@ -252,7 +251,6 @@ def _workload(domain: Domain, parts: Sequence[Part]) -> Workload:
 
 def _aggregates(measures: Sequence[Measures], blocks: Sequence[GroupedProduct]) -> tuple[Aggregate, ...]:
     """How the rows of all SELECTs follow from their queries: block after block, and in each, thing after thing."""
-    starts = _starts(blocks)
     made: list[Aggregate] = []
     for k, measure in enumerate(measures[0].each):
         last = made[-1] if made else None
@@ -263,7 +261,7 @@ def _aggregates(measures: Sequence[Measures], blocks: Sequence[GroupedProduct]) 
         ):  # of one column: one after the other
             made[-1] = replace(last, q=(*last.q, measure.q))
             continue
-        matrices = [_matrix(measures, blocks, starts, k, part) for part in range(len(measure.places))]
+        matrices = [_matrix(measures, blocks, k, part) for part in range(len(measure.places))]
         first = measures[0].counted[measure.places[0]]
         if isinstance(first, Ordering) and measure.q is not None:
             made.append(Quantiles(matrices[0], (measure.q,), *first.limits))
@@ -278,35 +276,22 @@ def _coefficients(measures: Sequence[Measures], blocks: Sequence[GroupedProduct]
     return [each.combine for each in _aggregates(measures, blocks) if isinstance(each, Linear)]
 
 
-def _starts(blocks: Sequence[GroupedProduct]) -> list[list[int]]:
-    """The number of the first query of each thing that is counted, by block, and last the number of all queries."""
-    sizes = [[sum(summand.queries for summand in each) for each in block.summands] for block in blocks]
-    ends = list(itertools.accumulate(itertools.chain.from_iterable(sizes), initial=0))
-    at = itertools.accumulate((len(each) for each in sizes), initial=0)
-    return [ends[start : start + len(each)] for start, each in zip(at, sizes, strict=False)] + [ends[-1:]]
-
-
-def _matrix(
-    measures: Sequence[Measures],
-    blocks: Sequence[GroupedProduct],
-    starts: Sequence[Sequence[int]],
-    k: int,
-    part: int,
-) -> sp.csr_array:
+def _matrix(measures: Sequence[Measures], blocks: Sequence[GroupedProduct], k: int, part: int) -> sp.csr_array:
     """The coefficients of aggregate k (of its numerator or denominator): a row per row, or per prefix of one."""
     rows, queries, amounts = list[Array](), list[Array](), list[Array]()
-    row = 0
-    for block, start in zip(blocks, starts, strict=False):
+    row = query = 0
+    for block in blocks:
         one = measures[block.select]
         place = one.each[k].places[part]
         of, to, amount = block.entries(place)
         rows.append(row + of)
-        queries.append(start[place] + to)
+        queries.append(query + to)
         amounts.append(amount)
         counted = one.counted[place]
         row += block.rows * (len(counted.cells) if isinstance(counted, Ordering) else 1)
+        query += block.queries()
     entries = np.concatenate(amounts), (np.concatenate(rows), np.concatenate(queries))
-    return sp.csr_array(entries, shape=(row, starts[-1][0]))
+    return sp.csr_array(entries, shape=(row, query))
 
 
 def _entries(bound: Sequence[BoundStatement]) -> int:

@@ -282,56 +282,34 @@ def _words(name: str) -> str:
 _HINT = re.compile(r"/\*\+\s*weight\s*\(\s*(?P<weight>[^()\s]+)\s*\)\s*\*/", re.IGNORECASE)
 _MARK = re.compile(r"\s*(?P<kind>name|weight)\s*:\s*(?P<value>\S|\S[^\n]*\S)\s*", re.IGNORECASE)
 
-_BINARY = {"this", "expression"}
+_OPERATORS = (exp.And, exp.Or, exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Is, exp.Add, exp.Sub, exp.Mul)
+_CLAUSES = (exp.From, exp.TableAlias, exp.Where, exp.Paren, exp.Boolean, exp.Neg, exp.Not)
+_FUNCTIONS = (exp.Sum, exp.Avg, exp.Median, exp.Floor, exp.Abs)
+_LISTS = (exp.Order, exp.Group, exp.GroupingSets, exp.Cube, exp.Rollup, exp.Tuple)
 _NODES: dict[type[Any], set[str]] = {
     exp.Select: {"expressions", "from_", "where", "group", "order"},
     exp.Union: {"this", "expression", "order"},  # distinct, which is not ALL, is not allowed
-    exp.Order: {"expressions"},
     exp.Ordered: {"this", "desc", "nulls_first"},
-    exp.From: {"this"},
     exp.Table: {"this", "db", "catalog", "alias"},
-    exp.TableAlias: {"this"},
     exp.Identifier: {"this", "quoted"},
-    exp.Where: {"this"},
-    exp.Group: {"expressions"},
-    exp.GroupingSets: {"expressions"},
-    exp.Cube: {"expressions"},
-    exp.Rollup: {"expressions"},
-    exp.Tuple: {"expressions"},
-    exp.Paren: {"this"},
     exp.Alias: {"this", "alias"},
     exp.Column: {"this", "table"},
-    exp.Count: {"this", "big_int"},
-    exp.Sum: {"this"},
-    exp.Avg: {"this"},
-    exp.Median: {"this"},
-    exp.Quantile: {"this", "quantile"},
-    exp.Star: set(),
     exp.Literal: {"this", "is_string"},
-    exp.Boolean: {"this"},
-    exp.Null: set(),
-    exp.Neg: {"this"},
-    exp.Not: {"this"},
-    exp.And: _BINARY,
-    exp.Or: _BINARY,
-    exp.EQ: _BINARY,
-    exp.NEQ: _BINARY,
-    exp.LT: _BINARY,
-    exp.LTE: _BINARY,
-    exp.GT: _BINARY,
-    exp.GTE: _BINARY,
     exp.Between: {"this", "low", "high"},
     exp.In: {"this", "expressions"},
-    exp.Is: _BINARY,
     exp.Case: {"this", "ifs", "default"},
     exp.If: {"this", "true"},
-    exp.Add: _BINARY,
-    exp.Sub: _BINARY,
-    exp.Mul: _BINARY,
-    exp.Div: _BINARY | {"typed", "safe"},
-    exp.Floor: {"this"},
-    exp.Abs: {"this"},
+    exp.Div: {"this", "expression", "typed", "safe"},
+    exp.Count: {"this", "big_int"},
+    exp.Quantile: {"this", "quantile"},
+    exp.Star: set(),
+    exp.Null: set(),
+    **{node: {"this", "expression"} for node in _OPERATORS},
+    **{node: {"this"} for node in (*_CLAUSES, *_FUNCTIONS)},
+    **{node: {"expressions"} for node in _LISTS},
 }
+"""The parts that each node may have."""
+
 _RESERVED = {
     *("ANALYSE", "ASYMMETRIC", "BOTH", "BY", "CAST", "CHECK", "DEFERRABLE", "DO", "FOREIGN", "GROUP", "GROUPING"),
     *("INITIALLY", "LAMBDA", "LEADING", "ONLY", "ORDER", "PARTITION", "PLACING", "PRIMARY", "SETS", "SIMILAR"),

@@ -28,9 +28,8 @@ from hdmm.matrix.matrix import frozen
 from hdmm.strategy.axis import Axis, axis_beside_total, axis_of, joint_products, joint_variances
 from hdmm.strategy.axis_groups import AxisGroups, Tabulated
 from hdmm.strategy.blocks import Block
-from hdmm.strategy.class_inverse import Boxes, Coupled, Inverse, Pairs, Scalars
+from hdmm.strategy.class_inverse import Boxes, Coupled, Grid, Inverse, Pairs, Scalars
 from hdmm.strategy.form import Form, NoClosedFormError, constant_variances, total_variances
-from hdmm.strategy.grid import Grid
 from hdmm.strategy.mixture import SLAB_CELLS, Mixture, tabulated
 
 MOST_WRITTEN = 4096  # cells of a dense AᵀA: 128 MiB and an eigendecomposition of seconds

@@ -6,7 +6,8 @@ X_b = Σ_j θ_j² (Π_i δ_ji) G_j, and with what is asked of it, V_b, the error
     ‖W A⁺‖²_F = Σ_b tr(X_b⁻¹V_b)
 
 If no attribute is free, X_b is the number λ_b. If one is, X_b is any n × n matrix, as where blocks have bases of their
-own on it, or where all attributes are written out as one; the others then have two classes each.
+own on it, or where all attributes are written out as one; the others then have two classes each. If both of two are,
+blocks are squares of their cells, as HB and quadtrees have them.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import TypeAlias, final
 
 import numpy as np
@@ -24,7 +26,25 @@ import scipy.linalg
 from hdmm.base.exceptions import StrategyError
 from hdmm.base.tolerances import SUPPORT
 from hdmm.describe.product import Attributes
-from hdmm.matrix import Array, Dense, Matrix, gram, quadratic, to_dense, trace, trace_product
+from hdmm.matrix import (
+    Array,
+    Dense,
+    Eye,
+    Forest,
+    Gram,
+    Kron,
+    Matrix,
+    Nested,
+    Scaled,
+    Sum,
+    gram,
+    quadratic,
+    to_dense,
+    trace,
+    trace_product,
+)
+from hdmm.matrix.nested import eliminate
+from hdmm.strategy.blocks import Block
 from hdmm.strategy.mixture import SLAB_CELLS, Mixture, box_keys, quotient_sum
 from hdmm.strategy.subsets import Subsets
 
@@ -33,6 +53,8 @@ _MOST_NUMBERS = 1 << 26  # of the inverses of all classes together (512 MiB)
 _MOST_STEPS = 1 << 36  # Σ n³ over all classes: half a minute
 _MOST_REACH = 1 << 20  # classes that the blocks reach, repeats counted
 _SAFE = 1e-10  # least squared pivot, of a matrix with diagonal 1, at which a Cholesky factor is trusted
+_WHOLE = 1 << 62  # the width of a square that covers all cells
+_OTHER = 0  # of a block that counts no squares
 
 Boxes: TypeAlias = Mapping[int, Array]
 """The classes of some attributes, ascending; the others are in their first class, which is Total's."""
@@ -191,6 +213,78 @@ class Coupled(Inverse):
         return bool((_trace_products(U, V) > SUPPORT * trace(V) * np.trace(U, axis1=1, axis2=2)).any())
 
 
+@final
+@dataclass(frozen=True, eq=False)
+class Grid(Inverse):
+    """Both attributes are free, and their cells those of a tree: level l counts squares of widths[l] cells per side.
+
+    X⁻¹ is found by elimination along the tree (`eliminate`), one vector per node, on the node's cells: O(N·levels²). A
+    workload's error then takes O(N·width) per level and product.
+    """
+
+    shape: tuple[int, ...]
+    widths: tuple[int, ...]
+    weights: tuple[float, ...]
+
+    @classmethod
+    def of(cls, shape: tuple[int, ...], blocks: Sequence[Block]) -> Grid | None:
+        """The inverse for blocks that count squares of widths 1 < … which divide each other; None if they do not.
+
+        >>> halves = Nested(np.ones((1, 3), dtype=np.int64), [2])
+        >>> cells, squares = Block(0.5, [(0, Eye(3)), (1, Eye(3))]), Block(0.5, [(0, halves), (1, halves)])
+        >>> Grid.of((3, 3), (squares, cells)).widths
+        (1, 2)
+        """
+        if len(shape) != 2:
+            return None
+        levels = sorted(((_width(block, shape), block.weight) for block in blocks), key=lambda level: level[0])
+        widths = [width for width, _ in levels]
+        if widths[0] != 1:
+            return None
+        if widths[-1] == _WHOLE:  # one square for all cells: any width that covers them will do
+            widths[-1] = _covering(widths[-2], max(shape))
+        if any(upper % lower or upper == lower for lower, upper in pairwise(widths)):
+            return None
+        return cls(shape, tuple(widths), tuple(weight for _, weight in levels))
+
+    def total(self, t: Mixture, V: Sequence[Matrix], *, supported: bool = False) -> float:
+        """O(N·width) per level; every query is supported."""
+        V1, V2 = (to_dense(each).astype(np.float64) for each in V)
+        value = self.weights[0] ** -2 * float(np.trace(V1)) * float(np.trace(V2))
+        for u, width in zip(self._vectors, self.widths[1:], strict=True):
+            value -= _quadratic_by_node(u.reshape(self.shape), V1, V2, width)
+        return float(t.coefficients.sum()) * value
+
+    def queries(self, boxes: Boxes, W: Sequence[Matrix]) -> Array:
+        return np.maximum(quadratic(Kron(tuple(W)), self.gram_inverse), 0.0)
+
+    def pairs(self, boxes: Boxes, columns: Sequence[Pairs]) -> Array:
+        (R1, S1, first), (R2, S2, second) = columns
+        R, S = (scipy.linalg.khatri_rao(A[:, first], B[:, second]) for A, B in ((R1, R2), (S1, S2)))
+        return np.einsum("ij,ij->j", R, self.gram_inverse.matmat(S))[:, None]
+
+    def solved(self, T: Array, boxes: Boxes, sizes: Sequence[Array]) -> Array:
+        return max(self.weights) ** 2 * self.gram_inverse.matmat(T.reshape(-1, 1)).reshape(T.shape)
+
+    @property
+    def gram_inverse(self) -> Matrix:
+        """(AᵀA)⁻¹ = I/θ₀² − Σ uuᵀ. O(N·levels) per product."""
+        nodes = Gram(Forest(self._vectors, np.stack(self._nodes)))
+        return Sum((Scaled(self.weights[0] ** -2, Eye(math.prod(self.shape))), Scaled(-1.0, nodes)))
+
+    @cached_property
+    def _vectors(self) -> Array:
+        """For each level above the cells, every node's vector u on the node's cells."""
+        weights = np.array(self.weights[1:]) / self.weights[0]
+        return eliminate(np.repeat(weights[:, None], math.prod(self.shape), axis=1), self._nodes)[0] / self.weights[0]
+
+    @property
+    def _nodes(self) -> list[Array]:
+        """The node of every cell, by level."""
+        i, j = np.indices(self.shape).reshape(2, -1)
+        return [i // width * -(-self.shape[1] // width) + j // width for width in self.widths[1:]]
+
+
 def _inverted(X: Array) -> tuple[Array, Array]:
     """(a generalised inverse of X, a form on what X does not see). O(n³).
 
@@ -220,3 +314,48 @@ def _trace_products(K: Array, V: Matrix) -> Array:
 def _symmetric(K: Array) -> Array:
     """The symmetric part, which alone counts in traces and variances."""
     return (K + K.T) / 2
+
+
+def _width(block: Block, shape: tuple[int, ...]) -> int:
+    """The width of the squares that a block counts; _WHOLE for the total, _OTHER for anything else."""
+    found = {i: _side(A) for i, A in block.by_axis.items()}
+    if not found:
+        return _WHOLE
+    width = min(found.values())
+    fits = all(side == width for side in found.values()) and all(i in found or n <= width for i, n in enumerate(shape))
+    return width if fits else _OTHER
+
+
+def _side(A: Matrix) -> int:
+    match A:
+        case Eye():
+            return 1
+        case Nested(values, (width,)) if (values == 1).all():
+            return width
+        case _:
+            return _OTHER
+
+
+def _covering(width: int, n: int) -> int:
+    """The least multiple of a width, at least twice the width, that is at least n."""
+    return width * max(2, -(-n // width))
+
+
+def _quadratic_by_node(u: Array, V1: Array, V2: Array, width: int) -> float:
+    """Σ over the nodes of uᵀ(V1 ⊗ V2)u restricted to the node. O(N·width)."""
+    first, second = (min(width, n) for n in u.shape)
+    blocks1, blocks2 = _diagonal_blocks(V1, first), _diagonal_blocks(V2, second)
+    padded = np.zeros((len(blocks1) * first, len(blocks2) * second))
+    padded[: u.shape[0], : u.shape[1]] = u
+    X = padded.reshape(len(blocks1), first, len(blocks2), second).transpose(0, 2, 1, 3)
+    return float(np.sum(X * (blocks1[:, None] @ X @ blocks2[None])))
+
+
+def _diagonal_blocks(V: Array, width: int) -> Array:
+    """V's diagonal blocks of `width` cells, the last one padded with zeros."""
+    nodes = -(-len(V) // width)
+    padded = np.zeros((nodes * width, width))
+    for node in range(nodes):
+        at = slice(node * width, min((node + 1) * width, len(V)))
+        padded[at, : at.stop - at.start] = V[at, at]
+    return padded.reshape(nodes, width, width)

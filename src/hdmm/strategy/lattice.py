@@ -22,7 +22,8 @@ from hdmm.describe.workload import Workload
 from hdmm.matrix import Array, Matrix, Scaled, scaled
 from hdmm.matrix.integers import entries, rounded
 from hdmm.matrix.norms import Order
-from hdmm.privacy.guarantee import Noise, Privacy, PureDP, Unit
+from hdmm.privacy.guarantee import Noise, Privacy, PureDP
+from hdmm.privacy.unit_of_privacy import Unit
 from hdmm.strategy.blocks import Block, BlockTable
 from hdmm.strategy.error import unit_error
 from hdmm.strategy.form import NoClosedFormError

@@ -212,7 +212,8 @@ def test_attributes_levels_and_amounts_are_edited_in_their_lines() -> None:
     assert all("age" in line for line in lines if line[0] in "-+")
     wage = SetColumn("amounts", None, "wage", "{ low = 0,\n high = 5_000 }")
     paid = edited(after, wage)
-    assert {"part": "amounts", "name": "wage", "declaration": "{ low = 0, high = 5_000 }"} in declarations(paid)
+    written = {"part": "amounts", "name": "wage", "declaration": "{ low = 0, high = 5_000 }"}
+    assert {**written, "keys": {"low": 0, "high": 5_000}} in declarations(paid)
     assert tomllib.loads(paid.decode())["amounts"] == {"wage": {"low": 0, "high": 5000}}
     renamed = edited(paid, SetColumn("amounts", "wage", "pay", "{ low = 0, high = 9 }"))
     assert tomllib.loads(renamed.decode())["amounts"] == {"pay": {"low": 0, "high": 9}}

@@ -335,7 +335,7 @@ def test_the_data_is_asked_only_by_a_release(
         return preflight(*given, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(work, "preflight", noted)
-    monkeypatch.setattr("hdmm.data.records.from_table", lambda *_, **__: opened.append("elsewhere"))
+    monkeypatch.setattr("hdmm.data.table_like.from_table", lambda *_, **__: opened.append("elsewhere"))
     page = releasable
     page.look()
     page.get("outlook")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 from collections.abc import Sequence
 from itertools import islice
@@ -16,18 +17,25 @@ from hdmm.apps.cli.output import Output, number, printable
 from hdmm.apps.facts import named
 from hdmm.base.hints import first_of
 from hdmm.base.numbers import many
-from hdmm.publication.combined import combine_publications
 from hdmm.publication.difference import Difference, difference
 from hdmm.publication.files import RELIABILITY_COLUMNS, number_columns, write_csv
 from hdmm.publication.metadata import COUNTS
+from hdmm.publication.preflight import ledger_of
 from hdmm.publication.protection import in_full
-from hdmm.publication.publish import rewrite_report
+from hdmm.publication.publish import combine_publications, rewrite_report
 from hdmm.publication.published import Published, asked_tables, open_published, shown_table
 from hdmm.publication.registry import TO_CHECK, TO_FILL_IN
 from hdmm.publication.report.rows_shown import ShownRow
 from hdmm.publication.row_files import FOLDER as ROWS_FOLDER
 from hdmm.publication.row_files import make_rows
 from hdmm.publication.spec import load_spec
+
+_ledger = click.option("--ledger", type=FILE, help="The ledger that paid for it; otherwise budget.db beside FOLDER.")
+
+
+def _paying(ledger: Path | None, folder: Path) -> tuple[Path, str]:
+    """The ledger that must have paid for what lies in a folder, and what names it."""
+    return ledger or Path(os.path.normpath(folder / "..")) / "budget.db", "--ledger"
 
 
 @click.command()
@@ -140,16 +148,26 @@ def _table_facts(table: Table) -> dict[str, object]:
 @click.option("--count", type=int, help="How many rows; otherwise as many as the release counts.")
 @click.option("--by", metavar="COLUMN,…", help="Columns whose table the rows have exactly, such as district,sex.")
 @click.option("--output", type=FILE, help="The folder to write; otherwise rows in FOLDER.")
+@_ledger
 @click.option("--force", is_flag=True, help="Replace the rows that are there.")
 @common
-def rows(folder: Path, count: int | None, by: str | None, output: Path | None, *, force: bool, out: Output) -> None:
+def rows(
+    folder: Path,
+    count: int | None,
+    by: str | None,
+    output: Path | None,
+    ledger: Path | None,
+    *,
+    force: bool,
+    out: Output,
+) -> None:
     """Make synthetic rows whose tables are near those of a release: Parquet, CSV, and a page about them.
 
-    Reads only what was published, spends nothing.
+    Reads only what was published, and the ledger, which must have paid for it. Spends nothing.
     """
     found, target = open_published(folder), output or folder / ROWS_FOLDER
     names = [name.strip() for name in by.split(",")] if by else []
-    made = make_rows(found, target, count, by=names, force=force)
+    made = make_rows(found, target, _paying(ledger, folder), count, by=names, force=force)
     fewer = "; fewer rows are further away" if len(made) < round(made.total) else ""
     furthest = max((each.typical for each in made.closeness), default=None)
     distance = (
@@ -278,6 +296,7 @@ def _paid_facts(published: Published) -> dict[str, object]:
 @click.option("--output", type=FILE, required=True, help="The folder to write.")
 @click.option("--spec", type=FILE, help="Also write the tables of this specification, with a report.")
 @set_variables
+@_ledger
 @click.option("--same-rows", is_flag=True, help="State that the releases are of the same rows.")
 @click.option("--force", is_flag=True, help="With --spec: replace an earlier publication in the output folder.")
 @common
@@ -286,6 +305,7 @@ def combine_releases(
     output: Path,
     spec: Path | None,
     variables: dict[str, str],
+    ledger: Path | None,
     *,
     same_rows: bool,
     force: bool,
@@ -294,10 +314,12 @@ def combine_releases(
     """Make one release of several of the same rows, which is more accurate than each. Reads no data, spends nothing."""
     if spec is None and (variables or force):
         raise click.UsageError("--set and --force are about a specification. Name it with --spec, or leave them out.")
+    if spec is not None and ledger is not None:
+        raise click.UsageError("The specification names the ledger. Leave out --ledger, or --spec.")
     asked = None if spec is None else load_spec(spec, variables=variables)
-    both = combine_publications(
-        [open_published(each) for each in folders], output, asked, same_rows=same_rows, force=force
-    )
+    paying = _paying(ledger, folders[0]) if asked is None else ledger_of(asked)
+    found = [open_published(each) for each in folders]
+    both = combine_publications(found, output, paying, asked, same_rows=same_rows, force=force)
     out.say(
         f"{many(len(both.parts), 'release')} in {output}, at {in_full(both.privacy, gaussian=both.exact_gaussian)}, "
         f"hiding {both.unit}. Nothing was spent.",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
@@ -16,6 +16,7 @@ from hdmm.base.exceptions import DataError, DomainError, FileError, SqlError
 from hdmm.base.hints import first_of
 from hdmm.base.lazy import Lazy
 from hdmm.base.numbers import LEVEL
+from hdmm.base.templates import templates
 from hdmm.data.columns import distinct
 from hdmm.data.engines.address import without_password
 from hdmm.data.sources.table_files import CsvFiles, file_source
@@ -38,7 +39,7 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")  # a TOML key that needs no quotes
 _WHOLE = re.compile(r"([+-]?[0-9]+)(\.0*)?")
 _MOST_TO_START = 100_000  # rows of a first specification
 _COUNTS = "SELECT {0}, COUNT(*) FROM people GROUP BY {0}"  # for people to read; no engine runs it
-_EXAMPLE = {"sex": Labels(["M", "F"]), "age": Integers(0, 114)}
+_EXAMPLE = (DescribedColumn("sex", Labels(["M", "F"])), DescribedColumn("age", Integers(0, 114)))
 
 
 @final
@@ -51,7 +52,6 @@ class FirstChoices:
     dataset: str = "people-2026"
     tables: tuple[tuple[str, ...], ...] = ()
     notes: tuple[str, ...] = ()
-    groups: tuple[tuple[str, tuple[tuple[str, int], ...]], ...] = ()  # of attributes that are integers
     rows: bool = False  # whether the tables are to be those that synthetic rows are made from
 
 
@@ -89,19 +89,13 @@ def described_by(given: str, table: str | None, spec: Path) -> tuple[Sequence[De
 
 def from_columns(columns: Sequence[DescribedColumn], start: FirstChoices | None = None) -> str:
     """A specification over the columns whose values are known; the others stand in it as comments."""
-    declared = {column.name: column.values for column in columns if column.values is not None}
-    if not declared:
+    if all(column.values is None for column in columns):
         named = first_of([column.name for column in columns]) or "none"
         raise FileError(
             f"No column has declared values; the columns are {named}. Run hdmm init in a terminal, which asks for "
             "values, or write a data dictionary: a CSV file with the columns name, type and values."
         )
-    groups = tuple((column.name, column.groups) for column in columns if column.groups)
-    return _written(
-        declared,
-        replace(start or FirstChoices(), groups=groups),
-        [column for column in columns if column.values is None],
-    )
+    return _written(columns, start or FirstChoices())
 
 
 def from_data(path: Path, spec: Path, *, rows: bool = False) -> tuple[str, list[str]]:
@@ -123,14 +117,14 @@ def from_data(path: Path, spec: Path, *, rows: bool = False) -> tuple[str, list[
                 seen[name].update(value for value in values if value not in (None, ""))
     if not any(seen.values()):
         raise DataError(f"{path} has no rows, or only empty ones. Give a data dictionary with --from.")
-    found = {name: _suggested(values) for name, values in seen.items()}
-    declared = {name: values for name, values in found.items() if values is not None}
+    found = [DescribedColumn(name, _suggested(values)) for name, values in seen.items()]
+    declared = [column for column in found if column.values is not None]
     if not declared:
         raise DataError(f"{path} has no column of few values or of integers. Give a data dictionary with --from.")
     notes: list[str] = []
     if unread:
         notes.append(f"Text in {', '.join(unread)} that is not UTF-8 counts as missing. Save the file as UTF-8.")
-    if left := [name for name in names if name not in declared]:
+    if left := [column.name for column in found if column.values is None]:
         notes.append(f"Columns that were left out because they have too many values: {', '.join(left)}.")
     warned = ["THE DOMAIN WAS READ FROM THE DATA, WHICH IS NOT PRIVATE. Replace it with public knowledge.", *notes]
     return _written(declared, FirstChoices(_place(path, spec), notes=tuple(warned), rows=rows)), notes
@@ -211,38 +205,30 @@ def _counts(column: str) -> str:
     return plain if same else careful
 
 
-def _written(declared: Mapping[str, Values], start: FirstChoices, undeclared: Sequence[DescribedColumn] = ()) -> str:
-    amounts = {name: values for name, values in declared.items() if isinstance(values, Amount)}
-    declared, groups = {name: values for name, values in declared.items() if name not in amounts}, dict(start.groups)
+def _written(columns: Sequence[DescribedColumn], start: FirstChoices) -> str:
+    groups = {column.name: column.groups for column in columns}
+    known = {column.name: column.values for column in columns if column.values is not None}
+    amounts = {name: _toml(values) for name, values in known.items() if isinstance(values, Amount)}
+    declared = {name: values for name, values in known.items() if name not in amounts}
     if not declared:
         raise FileError("There are amounts alone. Describe at least one attribute by which they are added up.")
-    keys = [_key(name) for name in declared]
-    width = max(map(len, keys))
-    lines = [
-        f"{key:<{width}} = {_toml(value, groups.get(name, ()))}"
-        for key, (name, value) in zip(keys, declared.items(), strict=True)
-    ]
-    lines += [
-        f"# {_key(each.name)} =    # {each.kind or 'unknown type'}: which values can it hold?" for each in undeclared
-    ]
-    if amounts:
-        lines += ["", "[amounts]", *(f"{_key(name)} = {_toml(values)}" for name, values in amounts.items())]
-    table = "" if start.table is None else f"table = {_quoted(start.table)}\n"
-    return _TEXT.format(
-        notes="".join(f"# {note}\n" for note in start.notes),
-        source=_quoted(start.source),
-        table=table,
-        dataset=_quoted(start.dataset),
-        domain="\n".join(lines),
-        tables=_tables(declared, start) + "".join(map(_sums, amounts)),
+    width = max(len(_key(name)) for name in declared)
+    sql, most = _usual(declared)
+    found = templates("hdmm.apps.scaffold", toml=_quoted, key=_key, plain=_plain)
+    return found.get_template("hdmm.toml").render(
+        start=start,
+        domain=[(f"{_key(name):<{width}}", _toml(values, groups[name])) for name, values in declared.items()],
+        undeclared=[column for column in columns if column.values is None],
+        amounts=amounts,
+        sql=sql,
+        most=most,
         level=LEVEL,
     )
 
 
-def _sums(amount: str) -> str:
-    """A table to start from of an amount."""
-    name = re.sub(r"[^A-Za-z0-9_-]+", "-", amount)
-    return f'\n[[table]]\nname = "mean_{name}"\nmarginals = 1\nmean = {_quoted(amount)}\n'
+def _plain(name: str) -> str:
+    """A name as that of a table may be."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", name)
 
 
 def _key(name: str) -> str:
@@ -250,100 +236,16 @@ def _key(name: str) -> str:
     return name if _BARE.fullmatch(name) else json.dumps(name, ensure_ascii=not name.isprintable())
 
 
-def _tables(declared: Mapping[str, Values], start: FirstChoices) -> str:
-    if start.rows:
-        return "\n".join([_SINGLES, _PAIRS][: len(declared)])
-    return "\n".join(_asked(start.tables)) if start.tables else _usual(declared)
-
-
-def _asked(tables: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    """A table per set of attributes."""
-    for number, names in enumerate(tables, start=1):
-        title = f"Counts by {' and '.join(names)}" if names else "The number of rows"
-        yield f'[[table]]\nname = "table_{number}"\ntitle = {_quoted(title)}\nmarginals = {_quoted([names])}\n'
-
-
-def _usual(declared: Mapping[str, Values]) -> str:
-    """Two tables to start from: counts by one attribute in SQL, and by as many at a time as one can look at."""
+def _usual(declared: Mapping[str, Values]) -> tuple[str, int]:
+    """Two tables to start from: SQL that counts by one attribute, and by as many at a time as one can look at."""
     sizes = [values.size for values in declared.values()]
     few = [name for name, size in zip(declared, sizes, strict=True) if size <= _MOST_TO_START]
     sql = _counts(few[0] if few else min(declared, key=lambda name: declared[name].size))
     pairs = (sum(sizes) ** 2 - sum(size**2 for size in sizes)) // 2  # the cells of all 2-way marginals
     most = max(k for k, cells in enumerate((1, sum(sizes), pairs)) if cells <= _MOST_TO_START)
-    most = min(most, len(declared))
-    by = ("as a whole", "by every attribute", "by every 2 attributes")[most]
-    return _USUAL.format(sql=_quoted(sql), most=most, by=by)
+    return sql, min(most, len(declared))
 
 
 def _quoted(value: object) -> str:
     """Texts and lists of them as TOML, in which ${ would begin a variable."""
     return json.dumps(value, ensure_ascii=False).replace("${", "$${")
-
-
-_TEXT = """\
-#:schema ./hdmm.schema.json
-# Tables to publish under differential privacy. hdmm check, plan and release read this file.
-# docs/reference/spec.md explains it.
-{notes}
-title = "Our tables"
-
-[data]
-source = {source}            # .csv, .csv.gz, .parquet, .duckdb (with table = "..."), a folder, or an Ibis URL
-{table}dataset = {dataset}          # the identity to which the budget belongs: keep it for the same people
-# id = "person_id"               # if one person has several rows: the column that identifies the person,
-# max_rows_per_id = 1            # and the number of rows per person that are counted
-neighbours = "add-remove"        # hides whether someone is in the data; "replace" hides what their row says
-
-# What the data can contain. Declare it from public knowledge, never from the data: other values are dropped, or
-# counted as "other" with {{ labels = [...], outside = "other" }}.
-# Forms: 115 (0 to 114), ["M", "F"], {{ first = 0, last = 114, groups = {{ decade = 10 }} }}, {{ bins = [0, 10, 50] }}.
-# Numbers that are added up have a part of their own: [amounts], with wage = {{ low = 0, high = 200_000 }}.
-[domain]
-{domain}
-
-# One [[table]] per table: sql, or marginals (counts by every k attributes, or by listed sets of them), or ranges.
-{tables}
-[privacy]
-epsilon = "1"                    # or epsilon and delta, or rho, or mu
-
-[ledger]
-path = "budget.db"
-cap = {{ epsilon = "4" }}          # the most that may ever be spent on this dataset
-
-[output]
-folder = "out"
-level = {level:<24} # confidence level of the intervals
-
-[plan]
-time_limit = 60                  # seconds to search for the best strategy
-"""
-
-_SINGLES = """\
-# These are what hdmm rows makes rows from that serve many uses. Leave out attributes that rows need not have.
-# hdmm plan --rows 10000 says how near they will come to data of 10,000 rows.
-[[table]]
-name = "singles"
-title = "Counts by every attribute"
-marginals = 1
-weight = 3                       # counts nine times in the plan: where noise is large, rows gain most by these
-"""
-
-_PAIRS = """\
-[[table]]
-name = "pairs"
-title = "Counts by every two attributes"
-marginals = 2
-"""
-
-_USUAL = """\
-[[table]]
-name = "first"
-title = "A first table"
-sql = {sql}
-
-[[table]]
-name = "marginals"
-title = "Counts {by}"
-marginals = {most}
-# margin = 50                    # every count may be off by 50 either way; hdmm plan prints the least budget for it
-"""

@@ -23,7 +23,8 @@ from hdmm.describe.numeric import Bins, Integers
 from hdmm.describe.table_query import TableQuery
 from hdmm.io.strict_json import Json
 from hdmm.measure.plan import Plan, load_plan
-from hdmm.privacy.guarantee import ZCDP, ApproxDP, GaussianDP, Privacy, PureDP, format_amount, parameter, short_name
+from hdmm.privacy.exact_number import format_amount
+from hdmm.privacy.guarantee import ZCDP, ApproxDP, GaussianDP, Privacy, PureDP, parameter, short_name
 from hdmm.privacy.spending import Parameter
 from hdmm.privacy.units import UNITS, charge
 from hdmm.publication.budget import Budget, converted, cost, unpayable

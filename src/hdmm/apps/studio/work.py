@@ -28,7 +28,7 @@ from hdmm.measure.plan import load_plan
 from hdmm.privacy.guarantee import PureDP
 from hdmm.publication.budget import check_payable
 from hdmm.publication.planning import make_plan, suits
-from hdmm.publication.preflight import preflight
+from hdmm.publication.preflight import ledger_of, preflight
 from hdmm.publication.publish import publish_ready, resume
 from hdmm.publication.published import open_published
 from hdmm.publication.row_files import FOLDER as ROWS_FOLDER
@@ -170,8 +170,9 @@ def publish_kept(file: StudioFile, digest: str, replace: bool, server: Connectio
 def write_synthetic_rows(file: StudioFile, digest: str, server: Connection) -> None:
     """Make synthetic rows from what was published, as `hdmm rows` does, in place of earlier ones. Spends nothing."""
     with reporting(server, "Nothing was spent."), file.locked(digest) as found:
-        folder = file.spec(found).output.folder
-        made = make_rows(open_published(folder), folder / ROWS_FOLDER, force=True)
+        spec = file.spec(found)
+        folder = spec.output.folder
+        made = make_rows(open_published(folder), folder / ROWS_FOLDER, ledger_of(spec), force=True)
         send(server, state="done", folder=str(folder / ROWS_FOLDER), rows=len(made))
 
 

@@ -1,11 +1,11 @@
 """Engine: what hdmm asks of a database that Ibis reaches. Each database is one final class, in a file of its own.
 
 An engine counts a table where it is, and only counts leave it: each attribute becomes a code that depends on the row
-alone and is NULL outside the declaration; with ids, at most k rows of each person are kept; the database groups what is
-left. If it cannot do that exactly as hdmm does with rows of its own, the table is refused by its schema, or its rows
-are fetched if the user says so. No value and no number of rows of one person decides whether that succeeds (security
-I1): no long text is examined, no cast can fail, and rows are fetched in batches of Arrow, or by readers for which a
-value that Python lacks is missing.
+alone and is NULL outside the declaration; with ids, at most k rows of each person are kept, which is decided once for
+all groupings; the database groups what is left. If it cannot do that exactly as hdmm does with rows of its own, the
+table is refused by its schema, or its rows are fetched if the user says so. No value and no number of rows of one
+person decides whether that succeeds (security I1): no long text is examined, no cast can fail, and rows are fetched in
+batches of Arrow, or by readers for which a value that Python lacks is missing.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ _OTHER_TIMES = (
 Backend: TypeAlias = Any  # of Ibis, which does not say what it is
 
 FETCHED_AT_ONCE = 2**16  # rows; with the longest texts, a quarter of a gigabyte per column
+_SHARED_GROUPS = 2**24  # of one query: 16 groupings of 2²⁰ groups each
 _DECIMAL_DIGITS = 38  # the most that a decimal may have if Ibis gives it to Arrow
 
 
@@ -146,31 +147,34 @@ class Engine(ABC):
         """Inside the block, all queries see one state of the table, as far as the database can show one."""
 
     @abstractmethod
-    def parts(self, asked: CountRequest, rows: Callable[[], int]) -> list[PeoplePart]:
+    def parts(self, asked: CountRequest, rows: Callable[[], int], groupings: int) -> list[PeoplePart]:
         """The parts of the people that it counts one after the other, by the number of rows of the table."""
 
     @abstractmethod
     def counted(
-        self, table: ibis.Table, asked: CountRequest, by: Sequence[Attribute], people: PeoplePart
-    ) -> Iterator[tuple[Sequence[Codes], AnyColumn]]:
-        """Groups of the rows of a part of the people: their codes of each attribute, and how many rows each has."""
+        self, table: ibis.Table, asked: CountRequest, groupings: Sequence[Sequence[Attribute]], people: PeoplePart
+    ) -> Iterator[tuple[int, Sequence[Codes], AnyColumn]]:
+        """Groups of the rows of a part of the people, by the attributes of each grouping: the place of the grouping,
+        the codes of its attributes, and how many rows each group has. One query, which chooses among rows once.
+        """
 
     def groups(self, table: ibis.Table, asked: CountRequest, groupings: Sequence[Axes]) -> list[GroupCounts]:
         """The rows that no attribute drops, counted by the cells of each grouping, all from one state of the table."""
         with _written_plainly(), self.snapshot(table, asked):
             rows = cache(lambda: self.number_of_rows(table))
-            parts = self.parts(asked, rows)
             if self.chooses_here and asked.id is not None:
                 groupings = [finest(groupings)]
             found = [GroupCounts(asked.domain, axes) for axes in asked.chosen_groupings(groupings, rows)]
+            queries = [[groups] for groups in found] if asked.id is None else _shared(found)
+            parts = self.parts(asked, rows, max(map(len, queries)))
             # A line in a notebook is left empty, and the number of rows, which decides how many queries there are, may
             # not decide whether one is there (security O3). A single query may take long, but is not worth a line.
             shown = len(groupings) > 1 or asked.id is not None or not in_notebook()
-            with shown_steps("Counting in the database", len(parts) * len(found), long=shown) as step:
-                for people, groups in itertools.product(parts, found):
-                    by = asked.parts_of(groups.axes)
-                    for each, counts in self.counted(table, asked, by, people):
-                        _add(groups, dict(zip(by, each, strict=True)), counts)
+            with shown_steps("Counting in the database", len(parts) * len(queries), long=shown) as step:
+                for people, query in itertools.product(parts, queries):
+                    by = [asked.parts_of(groups.axes) for groups in query]
+                    for place, each, counts in self.counted(table, asked, by, people):
+                        _add(query[place], dict(zip(by[place], each, strict=True)), counts)
                     step()
         return found
 
@@ -243,6 +247,21 @@ def _written_plainly() -> Generator[None]:
         yield
     finally:
         ibis.options.sql.fuse_selects = before
+
+
+def _shared(found: Sequence[GroupCounts]) -> list[list[GroupCounts]]:
+    """The groupings of each query: with ids, those that share the choice among the rows of persons.
+
+    Each query gives few groups, or those of one grouping: Spark gives all groups of a query at once, up to a limit.
+    """
+    queries, held = list[list[GroupCounts]](), 0
+    for groups in found:
+        most = most_groups(groups.domain, groups.axes)
+        if not queries or held + most > _SHARED_GROUPS:
+            queries, held = [*queries, []], 0
+        queries[-1].append(groups)
+        held += most
+    return queries
 
 
 def _add(groups: GroupCounts, of_parts: Mapping[Attribute, Codes], rows: Any) -> None:

@@ -157,7 +157,7 @@ class Postgres(SqlEngine):
             )
             yield
 
-    def parts(self, asked: CountRequest, rows: object) -> list[PeoplePart]:
+    def parts(self, asked: CountRequest, rows: object, groupings: int) -> list[PeoplePart]:
         return EVERYONE
 
     def compared(self, table: ibis.Table, columns: Sequence[str]) -> Mapping[str, Expression]:

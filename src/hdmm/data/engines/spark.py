@@ -68,7 +68,7 @@ class Spark(SqlEngine):
     def snapshot(self, table: ibis.Table, asked: CountRequest) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def parts(self, asked: CountRequest, rows: object) -> list[PeoplePart]:
+    def parts(self, asked: CountRequest, rows: object, groupings: int) -> list[PeoplePart]:
         return EVERYONE
 
     def compared(self, table: ibis.Table, columns: Sequence[str]) -> Mapping[str, Expression]:

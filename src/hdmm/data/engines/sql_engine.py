@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, final
+
+import numpy as np
 
 from hdmm.base.exceptions import DataError
 from hdmm.base.lazy import Lazy
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
 else:
     ibis = Lazy("ibis")
 
-_PERSON = "person"
+_PERSON, _GROUPING = "person", "grouping"
 _UNCONFINED = ("datafusion", "polars")  # engines of Ibis that run in this process and may write where they like
 
 
@@ -48,13 +51,30 @@ class SqlEngine(Engine):
                 raise self.cannot("The domain") from None
 
     def counted(
-        self, table: ibis.Table, asked: CountRequest, by: Sequence[Attribute], people: PeoplePart
-    ) -> Iterator[tuple[Sequence[Codes], AnyColumn]]:
-        rows = self._kept(table, asked, people)
-        packing = Packing(tuple(each.codes for each in by))
-        words = [word.name(f"w{i}") for i, word in enumerate(packing.packed([rows[asked.parts[each]] for each in by]))]
-        for batch in self.rows(rows.aggregate([counted_rows(rows).name("n")], by=words)):
-            yield packing.codes([as_integers(batch[f"w{i}"]) for i in range(len(words))]), batch["n"]
+        self, table: ibis.Table, asked: CountRequest, groupings: Sequence[Sequence[Attribute]], people: PeoplePart
+    ) -> Iterator[tuple[int, Sequence[Codes], AnyColumn]]:
+        """Several groupings are one: by the place of the grouping and its words, of rows that are there once for each.
+
+        So the rows of persons are chosen once, by any engine, and no engine holds them. In DuckDB, a common table for
+        all groupings, or GROUPING SETS, took 0.8 of the time of this, and a query for each of five groupings 3.4 times.
+        """
+        rows, several = self._kept(table, asked, people), len(groupings) > 1
+        if several:
+            rows = rows.mutate(**{_GROUPING: ibis.range(len(groupings)).unnest()})
+        packings = [Packing(tuple(each.codes for each in by)) for by in groupings]
+        words = [
+            packing.packed([rows[asked.parts[each]] for each in by])
+            for packing, by in zip(packings, groupings, strict=True)
+        ]
+        keys = [_of_its_grouping(rows, each).name(f"w{i}") for i, each in enumerate(itertools.zip_longest(*words))]
+        if several:
+            keys.append(rows[_GROUPING])
+        for batch in self.rows(rows.aggregate([counted_rows(rows).name("n")], by=keys)):
+            found = {name: as_integers(column) for name, column in batch.items()}
+            for place, packing in enumerate(packings):
+                here = np.flatnonzero(found[_GROUPING] == place) if several else slice(None)
+                codes = packing.codes([found[f"w{i}"][here] for i in range(len(packing.words))])
+                yield place, codes, found["n"][here]
 
     def readable(self, column: Expression) -> Expression:
         """The column without long text. Text is compared with labels alone without a dialect, and all are shorter."""
@@ -94,6 +114,14 @@ class SqlEngine(Engine):
         return table.select(**{name: self.readable(columns[column]) for column, name in asked.named_columns.items()})
 
 
+def _of_its_grouping(rows: ibis.Table, words: Sequence[Expression | None]) -> Expression:
+    """Of one word of each grouping, that of the row's own; 0 if its grouping has fewer."""
+    if len(words) == 1:
+        return words[0]
+    given = [ibis.literal(0, "int64") if word is None else word for word in words]
+    return ibis.cases(*((rows[_GROUPING] == place, word) for place, word in enumerate(given)))
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class OtherEngine(SqlEngine):
@@ -120,7 +148,7 @@ class OtherEngine(SqlEngine):
     def snapshot(self, table: ibis.Table, asked: CountRequest) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def parts(self, asked: CountRequest, rows: object) -> list[PeoplePart]:
+    def parts(self, asked: CountRequest, rows: object, groupings: int) -> list[PeoplePart]:
         return EVERYONE
 
     def compared(self, table: ibis.Table, columns: Sequence[str]) -> Mapping[str, Expression]:

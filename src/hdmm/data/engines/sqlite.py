@@ -103,22 +103,23 @@ class SQLite(Engine):
                 stack.callback(connection.create_function, name, 2, None)
             yield
 
-    def parts(self, asked: CountRequest, rows: object) -> list[PeoplePart]:
+    def parts(self, asked: CountRequest, rows: object, groupings: int) -> list[PeoplePart]:
         return EVERYONE
 
     def counted(
-        self, table: ibis.Table, asked: CountRequest, by: Sequence[Attribute], people: PeoplePart
-    ) -> Iterator[tuple[Sequence[Codes], AnyColumn]]:
+        self, table: ibis.Table, asked: CountRequest, groupings: Sequence[Sequence[Attribute]], people: PeoplePart
+    ) -> Iterator[tuple[int, Sequence[Codes], AnyColumn]]:
+        (by,) = groupings  # one without ids; with ids, the finest
         coded, names = self._coded(table, asked), [asked.parts[each] for each in by]
         if asked.id is None:
             inside = " AND ".join(f"{name} IS NOT NULL" for name in asked.parts.values())
             counted = _query([*names, "count(*) AS n"], "coded", inside)
             grouped = f" GROUP BY {', '.join(names)}" if names else ""
             for batch in self._batches(f"WITH coded AS MATERIALIZED ({coded}) {counted}{grouped}"):
-                yield [as_integers(batch[name]) for name in names], batch["n"]
+                yield 0, [as_integers(batch[name]) for name in names], batch["n"]
         elif (kept := bounded(asked.key, asked.k, self._owned(coded, asked))) is not None:
             of_part = dict(zip(asked.parts, kept.codes, strict=True))
-            yield [as_integers(of_part[each]) for each in by], np.ones(len(kept), np.int64)
+            yield 0, [as_integers(of_part[each]) for each in by], np.ones(len(kept), np.int64)
 
     def _owned(self, coded: str, asked: CountRequest) -> Iterator[Rows]:
         types = [smallest_type(part.codes) for part in asked.parts]

@@ -7,13 +7,12 @@ A new kind is a class, its name below, and its name in `hdmm/__init__.pyi`; file
 reference follow from these. Its fields are what files hold, unless `hdmm.io.kinds` says otherwise.
 """
 
-from hdmm.describe.predicates.derived import Shuffled, Weighted
-from hdmm.describe.predicates.derived import check_weight as check_weight
 from hdmm.describe.predicates.joint import DifferenceAtMost, SumAtMost
 from hdmm.describe.predicates.joint import OnCells as OnCells
 from hdmm.describe.predicates.listed_sets import Amounts, Groups, Sets, Vectors
 from hdmm.describe.predicates.listed_sets import as_predicates as as_predicates
-from hdmm.describe.predicates.predicate_set import PredicateSet, Union
+from hdmm.describe.predicates.predicate_set import PredicateSet, Shuffled, Union, Weighted
+from hdmm.describe.predicates.predicate_set import check_weight as check_weight
 from hdmm.describe.predicates.ranges import AllRange, Identity, Prefix, Ranges, Total, Width
 
 PREDICATE_SETS: tuple[type[PredicateSet], ...] = (

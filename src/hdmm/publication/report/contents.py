@@ -1,30 +1,40 @@
-"""Report: what the page is about, and which rows its tables count. Everything in it is public."""
+"""Report: what the page is about, which rows its tables count, and how they were made. Everything in it is public."""
 
 from __future__ import annotations
 
+import math
+import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from importlib.metadata import version
 from itertools import islice
 from typing import Final, Literal, final
 
 import numpy as np
 
 from hdmm.answers.margins import PLAIN, Reliability
-from hdmm.answers.table import Table
+from hdmm.answers.table import NUMBER_COLUMNS, Table
 from hdmm.base.exceptions import ReportError
-from hdmm.base.numbers import many
+from hdmm.base.numbers import date, many
 from hdmm.describe.amount import Amount
-from hdmm.describe.column import Column, columns
+from hdmm.describe.attribute import Column, columns
 from hdmm.describe.domain import Domain
-from hdmm.privacy.guarantee import Privacy, Unit
+from hdmm.privacy.guarantee import Noise, Privacy
 from hdmm.privacy.ledger import Receipt
-from hdmm.publication.letterhead import NOBODY, Letterhead
+from hdmm.privacy.unit_of_privacy import Unit
+from hdmm.privacy.units import UNITS, shown
 from hdmm.publication.protection import Protection, in_full
+from hdmm.publication.spec.keys import ReportPart
 from hdmm.strategy.informed import known_by
 from hdmm.strategy.strategy import Strategy
 
 _MOST_NAMED: Final = 20  # columns of the data
 _NOWHERE = "in no table and in no total"
+_ESTIMATES = {
+    "unbiased": "weighted least squares from all measurements",
+    "nonnegative": "weighted least squares from all measurements under the condition that no count is below 0",
+    "integers": "weighted least squares from all measurements under the condition that no count is below 0, rounded",
+}
 
 
 @final
@@ -54,7 +64,7 @@ class Report:
     created: str
     privacy: Privacy
     unit: Unit
-    receipt: Receipt | None
+    receipts: tuple[Receipt, ...]  # what paid for it: several for a combination of releases
     level: float
     tables: tuple[Table, ...]
     strategy: Strategy
@@ -64,8 +74,8 @@ class Report:
     impossible: tuple[str, ...] = ()
     where: str | None = None
     exact_gaussian: bool = False  # of `Measurement`
-    parts: tuple[Receipt, ...] = ()  # that paid for the releases of a combination, which has no receipt of its own
-    letterhead: Letterhead = NOBODY
+    letterhead: ReportPart = field(default_factory=ReportPart)
+    logo: str | None = None  # as a data URL, so that the page needs no other file
     digest: str | None = None  # SHA-256 of the specification
     changes: Changes | None = None
 
@@ -79,11 +89,6 @@ class Report:
                     'Answer without nonnegative=True, or give the report the kind "nonnegative" or "integers".'
                 )
             _check(table, self.level)
-
-    @property
-    def receipts(self) -> tuple[Receipt, ...]:
-        """What paid for the release."""
-        return self.parts if self.receipt is None else (self.receipt,)
 
     @property
     def guarantee(self) -> str:
@@ -114,6 +119,11 @@ class Report:
     def counts(self) -> int:
         """The rows of all tables."""
         return sum(map(len, self.tables))
+
+    def counted(self, headings: Mapping[str, str] | None = None) -> list[str]:
+        """Which rows the tables are about, in sentences, with the headings of columns that readers see."""
+        domain = self.strategy.domain
+        return counted_rows(domain, headings, most_rows=self.most_rows, impossible=self.impossible, where=self.where)
 
 
 def counted_rows(
@@ -176,7 +186,7 @@ def _check(table: Table, level: float) -> None:
         )
     sizes = {array.shape for array in table.numbers}
     unknown = table.unknown & np.isneginf(table.lower) & np.isposinf(table.upper) if len(sizes) == 1 else False
-    for what, array in zip(("estimate", "stddev", "lower", "upper"), table.numbers, strict=True):
+    for what, array in zip(NUMBER_COLUMNS, table.numbers, strict=True):
         if array.shape != (len(table),):
             raise ReportError(
                 f"Table {table.name!r} has {len(table):,} rows, but its {what} has shape {array.shape}. "
@@ -202,3 +212,71 @@ def _range(column: Column) -> str:
     if column.declared <= 4:
         return ", ".join(labels)
     return f"{labels[0]} … {labels[-1]}, {column.declared:,} values"
+
+
+def quotable(report: Report) -> str:
+    """How the tables were made, in sentences that stand alone."""
+    about, blocks = report.letterhead, report.strategy.blocks
+    whose = f" by {about.organisation}" if about.organisation else ""
+    when = f" ({about.period})" if about.period else ""
+    queries = many(sum(block.rows for block in blocks), "linear combination")
+    tables = many(len(report.tables), "table")
+    said = (
+        f"“{report.title}”{when} was published{whose} on {date(report.created)} from the dataset {report.dataset}: "
+        f"{many(report.counts, 'number')} in {tables}, protected by differential privacy with the High-Dimensional "
+        f"Matrix Mechanism (McKenna, Miklau, Hay and Machanavajjhala, PVLDB 2018). {queries} in "
+        f"{many(len(blocks), 'block')} were chosen without looking at the data ({report.operator}) and measured with "
+        f"independent {_noise(report)} noise from the randomness of the operating system. The release satisfies "
+        f"{report.guarantee}; two datasets are neighbours if they differ by {report.unit}. "
+        f"{_accounting(report.receipts)} Everything else is post-processing: every number is estimated by "
+        f"{_ESTIMATES[report.kind]}, with an interval from its exact variance."
+    )
+    if report.known:
+        said += f" Counts {listed(report.known)} were public, and are reproduced without noise."
+    digest = "" if report.digest is None else f" The specification has the SHA-256 digest {report.digest}."
+    return f"{said} Software: hdmm {version('hdmm')}.{digest}"
+
+
+def _accounting(receipts: Sequence[Receipt]) -> str:
+    if not receipts:
+        return "No ledger recorded what it spent."
+    entries = listed([str(each.sequence) for each in receipts])
+    records = "entry" if len(receipts) == 1 else "entries"
+    return (
+        f"It is {records} {entries} of the ledger of the dataset, which adds up the losses of all releases (sequential "
+        f"composition) and refuses what exceeds a cap; the last hash is {receipts[-1].hash}."
+    )
+
+
+def spending(receipts: Sequence[Receipt]) -> tuple[str, str]:
+    """What a release has spent, and what was left then."""
+    if not receipts:
+        return "Not recorded", "no ledger was debited for this release"
+    last = receipts[-1]
+    amounts = sum(receipt.amount for receipt in receipts), last.balance
+    spent, balance = (shown(last.parameter, math.floor(amount * UNITS)) for amount in amounts)
+    return f"{spent} spent", f"{balance} is left of the dataset’s budget"
+
+
+def method_facts(report: Report) -> list[tuple[str, str]]:
+    """The facts at the end of the page, by name."""
+    facts = [
+        ("Guarantee", report.guarantee),
+        ("Unit of privacy", str(report.unit)),
+        ("Noise", _noise(report)),
+        ("Strategy found by", report.operator),
+        ("Estimates", _ESTIMATES[report.kind]),
+        ("Software", f"hdmm {version('hdmm')}, Python {platform.python_version()}, NumPy {version('numpy')}"),
+    ]
+    for receipt in report.receipts:
+        facts += [
+            ("Ledger entry", f"{receipt.sequence} of dataset {receipt.dataset}, {date(receipt.timestamp)}"),
+            ("Hash of the entry", receipt.hash),
+        ]
+    return facts if report.digest is None else [*facts, ("Digest of the specification", report.digest)]
+
+
+def _noise(report: Report) -> str:
+    if report.exact_gaussian:
+        return "Gaussian (rounded to whole numbers)"
+    return "discrete Laplace" if report.privacy.noise is Noise.LAPLACE else "discrete Gaussian"

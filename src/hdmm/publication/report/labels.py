@@ -19,7 +19,7 @@ PITCH: Final = 14
 """Pixels from one line of a label to the next."""
 
 
-def wrapped(label: str, most: int = _LINE) -> list[str]:
+def wrapped(label: str) -> list[str]:
     """The lines of a label: whole words where they fit.
 
     >>> wrapped("two or more races, or none"), wrapped("Donaudampfschifffahrtsgesellschaft")
@@ -28,12 +28,12 @@ def wrapped(label: str, most: int = _LINE) -> list[str]:
     lines = [""]
     for word in label.split(" "):
         joined = f"{lines[-1]} {word}" if lines[-1] else word
-        if _width(joined) <= most:
+        if _width(joined) <= _LINE:
             lines[-1] = joined
             continue
         lines += [""] if lines[-1] else []
         for character in word:
-            if _width(lines[-1] + character) > most:
+            if _width(lines[-1] + character) > _LINE:
                 lines.append("")
             lines[-1] += character
     return lines

@@ -14,7 +14,7 @@ from dataclasses import replace
 from decimal import ROUND_CEILING, Context
 from fractions import Fraction
 from functools import cache
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final
 
 import numpy as np
 
@@ -23,19 +23,16 @@ from hdmm.answers.picture import ranged
 from hdmm.answers.rows import SyntheticRows
 from hdmm.answers.table import BINNED, Table
 from hdmm.answers.totals import RowLabels
-from hdmm.base.digits import decimal, places
-from hdmm.base.lazy import Lazy
-from hdmm.base.notebook import FORBIDDEN
-from hdmm.base.numbers import date, figure, many, percent, spelled, up, whole
+from hdmm.base.numbers import date, decimal, figure, many, percent, places, spelled, up, whole
+from hdmm.base.templates import html_page, templates
 from hdmm.describe.entries import ALL
 from hdmm.matrix import Array
 from hdmm.measure.release import Release
 from hdmm.privacy.guarantee import ZCDP, ApproxDP, GaussianDP, PureDP
 from hdmm.privacy.spending import least_epsilon
 from hdmm.publication.protection import shown_guess, shown_up
-from hdmm.publication.report.contents import Report, counted_rows, listed
+from hdmm.publication.report.contents import Report, listed, method_facts, quotable, spending
 from hdmm.publication.report.labels import shortened
-from hdmm.publication.report.method import method_facts, quotable, spending
 from hdmm.publication.report.pictures import (
     MOST_BASES,
     base_picture,
@@ -47,11 +44,6 @@ from hdmm.publication.report.pictures import (
 )
 from hdmm.publication.report.plots import plots_of
 from hdmm.publication.report.rows_shown import cross_tab, grades, labels_of, readable, rows, total_of
-
-if TYPE_CHECKING:
-    import jinja2
-else:
-    jinja2 = Lazy("jinja2")
 
 MOST_SHOWN_ROWS: Final = 200
 """Of a table on the page; the rest is found by the filter, or in its files."""
@@ -78,15 +70,15 @@ def render(report: Report) -> str:
     >>> from hdmm import Domain, Unit
     >>> from hdmm.strategy.strategy import Strategy
     >>> strategy = Strategy.identity(Domain({"sex": ["M", "F"]}))
-    >>> empty = Report("A & B", "people", "2026", PureDP(1), Unit(), None, 0.95, (), strategy, "Identity")
+    >>> empty = Report("A & B", "people", "2026", PureDP(1), Unit(), (), 0.95, (), strategy, "Identity")
     >>> '<h1 dir="auto">A &amp; B</h1>' in render(empty)
     True
     """
     report = replace(report, tables=tuple(part for table in report.tables for part in table.by_measure()))
     labels = [labels_of(table) for table in report.tables]
     factor, rest = _guarantee(report)
-    page = _templates().get_template("page.html")
-    html = page.render(
+    return _page(
+        "page.html",
         report=report,
         change=_change(report),
         factor=factor,
@@ -107,36 +99,32 @@ def render(report: Report) -> str:
         method=method_facts(report),
         quotable=quotable(report),
     )
-    return FORBIDDEN.sub("\ufffd", html)
 
 
 def render_rows(rows: SyntheticRows, release: Release) -> str:
     """The page beside synthetic rows: what they are good for, how near they are to the release, and their columns."""
     furthest = sorted(rows.closeness, key=lambda near: near.typical, reverse=True)[:MOST_SECTIONS]
-    page = _templates().get_template("rows.html")
-    html = page.render(rows=rows, release=release, total=round(rows.total), shown=furthest)
-    return FORBIDDEN.sub("\ufffd", html)
+    return _page("rows.html", rows=rows, release=release, total=round(rows.total), shown=furthest)
 
 
-@cache
-def _templates() -> jinja2.Environment:
-    found = jinja2.Environment(
-        loader=jinja2.PackageLoader("hdmm.publication.report"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
+def _page(name: str, **values: object) -> str:
+    found = templates(
+        "hdmm.publication.report",
+        date=date,
+        figure=figure,
+        listed=listed,
+        many=many,
+        percent=percent,
+        shortened=shortened,
+        whole=whole,
     )
-    filters = {"date": date, "figure": figure, "listed": listed, "many": many, "percent": percent}
-    cast(dict[str, object], found.filters).update({**filters, "shortened": shortened, "whole": whole})
-    return found
+    return html_page(found, name, **values)
 
 
 @cache
 def _script_hash() -> str:
     """What the page's policy says of the one script that may run."""
-    text = _templates().get_template("script.js").render()
+    text = _page("script.js")
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
@@ -306,9 +294,7 @@ def _change(report: Report) -> str:
 def _counted(report: Report) -> list[str]:
     """Which rows the tables are about, with the headings that readers see."""
     headed = {name: head for table in report.tables for name, head in zip(table.attributes, table.heads, strict=True)}
-    return counted_rows(
-        report.strategy.domain, headed, most_rows=report.most_rows, impossible=report.impossible, where=report.where
-    )
+    return report.counted(headed)
 
 
 def _bars(

@@ -261,17 +261,19 @@ def _points(middle: Sequence[float], low: Sequence[float], high: Sequence[float]
     x = _across(len(middle), line=False)
     # A dot is a line of length 0 with round ends: unlike a circle, it stays round when the picture is stretched.
     return [
-        ("thin whisker", "".join(f"M{a} {b:g}V{c:g}" for a, b, c in zip(x, low, high, strict=True))),
+        ("thin whisker", _whiskers(low, high)),
         ("mark", "".join(f"M{a} {b:g}h0" for a, b in zip(x, middle, strict=True))),
     ]
 
 
 def _outer(low: Sequence[float], high: Sequence[float], *, line: bool) -> Stroke:
     """The intervals with bins: a line along either end, or a thin whisker for each."""
-    x = _across(len(low), line=line)
-    if not line:
-        return "outer", "".join(f"M{a} {b:g}V{c:g}" for a, b, c in zip(x, low, high, strict=True))
-    return "outer", "".join(f"M{'L'.join(f'{a} {b:g}' for a, b in zip(x, ends, strict=True))}" for ends in (low, high))
+    return "outer", line_through(low) + line_through(high) if line else _whiskers(low, high)
+
+
+def _whiskers(low: Sequence[float], high: Sequence[float]) -> str:
+    x = _across(len(low), line=False)
+    return "".join(f"M{a} {b:g}V{c:g}" for a, b, c in zip(x, low, high, strict=True))
 
 
 def _across(count: int, *, line: bool) -> list[str]:

@@ -19,9 +19,8 @@ from hdmm.base.exceptions import ReportError
 from hdmm.base.lazy import Lazy
 from hdmm.base.numbers import date, many, percent
 from hdmm.publication.files import STDDEV
-from hdmm.publication.report.contents import Report, counted_rows, listed
+from hdmm.publication.report.contents import Report, listed, quotable
 from hdmm.publication.report.labels import shown
-from hdmm.publication.report.method import quotable
 
 if TYPE_CHECKING:
     import openpyxl
@@ -139,16 +138,13 @@ def _mark(sheet: Worksheet, name: str, heads: Sequence[str], rows: int) -> None:
 def _facts(report: Report) -> list[tuple[str, str]]:
     level = percent(report.level)
     biased = report.kind != "unbiased"
-    counted = counted_rows(
-        report.strategy.domain, most_rows=report.most_rows, impossible=report.impossible, where=report.where
-    )
     known: list[tuple[str, str]] = []
     if report.known:
         known.append(("Without noise", f"Counts {listed(report.known)}, and all that follows from them alone."))
     return [
         ("Protection", f"{report.guarantee}, hiding {report.unit}. Numbers carry random noise."),
         *known,
-        ("Rows", " ".join(counted)),
+        ("Rows", " ".join(report.counted())),
         ("Estimate", "The number. " + ("It is biased: see the report." if biased else "Noise may make it negative.")),
         ("From, To", f"The true number of what is counted lies between these with a probability of at least {level}."),
         ("Margin", "The same as estimate ± margin, unless the interval reaches further to one side."),

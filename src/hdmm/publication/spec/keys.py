@@ -252,7 +252,7 @@ class OutputPart(StrictRecord, frozen=True, kw_only=True):
     ] = None
 
 
-class ReportKeys(StrictRecord, frozen=True, kw_only=True):
+class ReportPart(StrictRecord, frozen=True, kw_only=True):
     """[report]"""
 
     organisation: Annotated[Text | None, about("Who publishes the tables.")] = None
@@ -309,8 +309,8 @@ class SpecFile(StrictRecord, frozen=True, kw_only=True):
         list[KnownKeys] | KnownKeys, about("[known] or [[known]], counts that are public, and carry no noise.")
     ] = field(default_factory=list[KnownKeys])
     output: Annotated[OutputPart, about("[output], where the tables go.")] = field(default_factory=OutputPart)
-    report: Annotated[ReportKeys, about("[report], who publishes the tables, and about which period.")] = field(
-        default_factory=ReportKeys
+    report: Annotated[ReportPart, about("[report], who publishes the tables, and about which period.")] = field(
+        default_factory=ReportPart
     )
     plan: Annotated[PlanPart, about("[plan], how a strategy is searched for.")] = field(default_factory=PlanPart)
 

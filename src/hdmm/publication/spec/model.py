@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from shlex import quote
@@ -21,9 +21,9 @@ from hdmm.describe.domain import Domain
 from hdmm.describe.table_query import TableQuery
 from hdmm.describe.workload import Workload
 from hdmm.measure.targets import aimed, check_targets, goal_of
-from hdmm.privacy.guarantee import Privacy, Unit
-from hdmm.publication.letterhead import NOBODY, Letterhead
-from hdmm.publication.spec.keys import DataPart, OutputPart, PlanPart
+from hdmm.privacy.guarantee import Privacy
+from hdmm.privacy.unit_of_privacy import Unit
+from hdmm.publication.spec.keys import DataPart, OutputPart, PlanPart, ReportPart
 from hdmm.reconstruct.known import Known
 from hdmm.select.goal import Goal, Objective
 
@@ -60,7 +60,8 @@ class Spec:
     plan: PlanPart
     impossible: tuple[str, ...] = ()
     known: tuple[Known, ...] = ()
-    letterhead: Letterhead = NOBODY
+    letterhead: ReportPart = field(default_factory=ReportPart)
+    logo: str | None = None  # of the letterhead, as a data URL
     variables: tuple[tuple[str, str], ...] = ()
     options: tuple[str, ...] = ()  # of a command line, that say what else is not as in the file
     withheld: frozenset[str] = frozenset()  # variables in the address of the data (security O6)

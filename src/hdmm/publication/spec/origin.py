@@ -14,7 +14,9 @@ from hdmm.data import Data, from_table
 from hdmm.data.engines.address import place_of, why_closed
 from hdmm.data.engines.engine import Backend
 from hdmm.data.engines.sqlite import open_sqlite
-from hdmm.data.records import TableLike, filter_facts, of_rows
+from hdmm.data.records import of_rows
+from hdmm.data.table_like import TableLike
+from hdmm.data.where import filter_facts
 from hdmm.describe.values import Values
 from hdmm.privacy.rows_of import RowsOf
 from hdmm.publication.spec.keys import is_url

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import count
 from typing import final
 
 from hdmm.io.strict_records import Place
@@ -98,29 +100,29 @@ class _Scan:
     def _value(self, place: Place) -> None:
         self._skip(_SPACE)
         if self._take("{"):
-            while self._skip(_BLANK) < len(self.text) and not self._take("}"):
-                before = self.at
+            for _ in self._items("}"):
                 self._pair(place)
-                self._skip(_BLANK)
-                self._take(",")
-                if self.at == before:
-                    return
         elif self._take("["):
-            item = 0
-            while self._skip(_BLANK) < len(self.text) and not self._take("]"):
-                before = self.at
+            for item in self._items("]"):
                 self._mark(self._shallow((*place, item)))
                 self._value((*place, item))
-                item += 1
-                self._skip(_BLANK)
-                self._take(",")
-                if self.at == before:
-                    return
         elif match := _TEXT.match(self.text, self.at):
             self.begins[place] = self._line() + bool(re.match(r"(\"\"\"|''')\r?\n", match.group()))
             self.at = match.end()
         else:
             self._skip(_SCALAR)
+
+    def _items(self, end: str) -> Iterator[int]:
+        """The number of each item up to the closing bracket; whoever asks for the next one has passed the last."""
+        for item in count():
+            before = self._skip(_BLANK)
+            if before == len(self.text) or self._take(end):
+                return
+            yield item
+            self._skip(_BLANK)
+            self._take(",")
+            if self.at == before:
+                return
 
     def _key(self) -> Place:
         """A key and the keys after its dots."""

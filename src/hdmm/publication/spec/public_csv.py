@@ -6,7 +6,7 @@ A line is a row, and errors name the line.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -162,9 +162,7 @@ def read_expected(path: Path, table: TableQuery) -> Array:
     others = [name for name in header if name not in table.columns]
     count = "estimate" if "estimate" in others else others[0] if len(others) == 1 else None
     if count is None or set(table.columns) - set(header):
-        raise line_error(
-            path, 1, f"The columns are {', '.join(header)[:80]}. They must be {', '.join([*table.columns, 'count'])}."
-        )
+        raise _other_columns(path, header, table.columns)
     found: dict[tuple[str, ...], float] = {}
     for line, fields in rows:
         words = dict(zip(header, fields, strict=True))
@@ -182,6 +180,12 @@ def read_expected(path: Path, table: TableQuery) -> Array:
     return np.array([found[key] for key in keys])
 
 
+def _other_columns(path: Path, header: Sequence[str], wanted: Iterable[str]) -> SpecError:
+    """An error about a file of counts that does not have these columns and one more."""
+    names = ", ".join([*wanted, "count"])
+    return line_error(path, 1, f"The columns are {', '.join(header)[:80]}. They must be {names}.")
+
+
 def _number(path: Path, line: int, word: str) -> float:
     try:
         number = float(word)
@@ -197,9 +201,7 @@ def _read(path: Path, columns: dict[str, Values]) -> Array:
     header, rows = public_rows(path)
     others = [name for name in header if name not in columns]
     if len(others) != 1 or sorted(header) != sorted([*columns, *others]):
-        raise line_error(
-            path, 1, f"The columns are {', '.join(header)[:80]}. They must be {', '.join(columns)}, count."
-        )
+        raise _other_columns(path, header, columns)
     codes = {name: {str(each.label(code)): code for code in range(each.size)} for name, each in columns.items()}
     counts = np.full([values.size for values in columns.values()], -1, dtype=np.int64)
     for line, fields in rows:

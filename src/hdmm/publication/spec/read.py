@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import os
 import unicodedata
@@ -11,20 +12,23 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from hdmm.base.exceptions import PrivacyError, SpecError
+from hdmm.base.exceptions import FileError, PrivacyError, SpecError
 from hdmm.data.engines.address import has_secret, is_address
 from hdmm.describe.amount import Amount
 from hdmm.describe.domain import Declaration, Domain
 from hdmm.describe.numeric import Bins, Integers
 from hdmm.describe.values import Labels, Values
-from hdmm.privacy.guarantee import Privacy, PureDP, Unit
-from hdmm.publication.letterhead import Letterhead, read_logo
+from hdmm.privacy.guarantee import Privacy, PureDP
+from hdmm.privacy.unit_of_privacy import Unit
 from hdmm.publication.spec.document import MOST_SPEC_BYTES, Document, used_in, without_variables
-from hdmm.publication.spec.keys import DataPart, LedgerKeys, PrivacyKeys, ReportKeys, SpecFile, ValuesKeys, read_path
+from hdmm.publication.spec.keys import DataPart, LedgerKeys, PrivacyKeys, SpecFile, ValuesKeys, read_path
 from hdmm.publication.spec.model import LedgerPart, Spec
 from hdmm.publication.spec.public_csv import known_tables, read_lookup
 from hdmm.publication.spec.tables import table_queries
 from hdmm.sql.row_filter import row_filter
+
+_MOST_LOGO = 2**20  # bytes
+_PICTURES = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif"}
 
 
 def load_spec(
@@ -102,18 +106,37 @@ def read_spec(data: bytes, path: Path, variables: Mapping[str, str] | None = Non
         output=replace(file.output, folder=base / file.output.folder),
         plan=replace(file.plan, folder=base / plan),
         impossible=tuple(file.impossible),
-        letterhead=_letterhead(document, file.report, base),
+        letterhead=file.report,
+        logo=_logo(document, file.report.logo, base),
         known=known_tables(document, file.known, base, declared, domain),
         variables=tuple((variables or {}).items()),
         **_secrets(document, file.data.source),
     )
 
 
-def _letterhead(document: Document, keys: ReportKeys, base: Path) -> Letterhead:
-    """What [report] says, with the logo read, so that a file that is missing is refused before any debit."""
+def _logo(document: Document, logo: Path | None, base: Path) -> str | None:
+    """The logo of the letterhead, read now, so that a file that is missing is refused before any debit."""
     with document.locating("report", "logo"):
-        logo = None if keys.logo is None else read_logo(base / keys.logo)
-    return Letterhead(keys.organisation, keys.contact, keys.period, keys.region, keys.use, logo)
+        return None if logo is None else read_logo(base / logo)
+
+
+def read_logo(path: Path) -> str:
+    """A picture as a data URL. A browser runs nothing in a picture, an SVG included, that it shows as one."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(_MOST_LOGO + 1)
+    except OSError as error:
+        raise FileError(f"{path} cannot be read: {error.strerror}. Give the path of a picture.") from None
+    if len(data) > _MOST_LOGO:
+        raise FileError(
+            f"{path} has more than {_MOST_LOGO:,} bytes. Every report holds the logo, so give a smaller one."
+        )
+    kind = next((kind for start, kind in _PICTURES.items() if data.startswith(start)), None)
+    if kind is None and b"<svg" in data[:4096]:
+        kind = "image/svg+xml"
+    if kind is None:
+        raise FileError(f"{path} is not a picture that pages show. Give an SVG, PNG, JPEG or GIF file.")
+    return f"data:{kind};base64,{base64.b64encode(data).decode()}"
 
 
 def _secrets(document: Document, source: str | None) -> dict[str, Any]:

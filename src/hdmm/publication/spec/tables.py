@@ -12,8 +12,7 @@ from typing import cast, final
 
 from hdmm.base.exceptions import SpecError, WorkloadError
 from hdmm.base.hints import did_you_mean
-from hdmm.describe.attribute import Attribute, naming
-from hdmm.describe.column import columns
+from hdmm.describe.attribute import Attribute, columns, naming
 from hdmm.describe.domain import Domain
 from hdmm.describe.predicates import check_weight
 from hdmm.describe.table_query import TableQuery

@@ -15,7 +15,7 @@ import pytest
 import hdmm
 from hdmm import AllRange, Domain, Plan, Prefix, StrategyError, Workload
 from hdmm.engines.workers import cluster_here
-from hdmm.select import ahead
+from hdmm.select import restarts
 from hdmm.select.opt_hdmm import INTERRUPTED, Candidate
 
 PLANE = Domain({"x": 5, "y": 3})
@@ -106,7 +106,7 @@ def test_a_time_limit_holds_although_no_worker_answers(monkeypatch: pytest.Monke
     begun = time.monotonic()
     clock = SimpleNamespace(monotonic=lambda: begun + sum(waited), time=time.time)  # on which only waiting takes time
     monkeypatch.setattr(Future, "result", never)
-    monkeypatch.setattr(ahead, "time", clock)
+    monkeypatch.setattr(restarts, "time", clock)
     plan = hdmm.optimize(UNION, time_limit=30, executor=Stuck(), progress=False)
     assert plan.stopped == "the time limit was reached"
     assert plan.operator == "Identity"

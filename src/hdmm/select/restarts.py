@@ -1,9 +1,7 @@
-"""Restarts in this process or on an executor, where they begin before their turn, with the same results.
+"""Restarts in this process or on an executor, with the same results.
 
-A restart is given the least error so far and what other operators found. A restart that is begun early is given what is
-known then. When its turn comes, its result counts only if it would be given the same now; otherwise it is run again. So
-the plan is that of one process, whatever the executor and the number of its workers. What is lost is time of workers
-that would have been idle.
+The restarts of a batch are given what was known when it began, and nothing of each other's, so that they may run in any
+order and at the same time. Their results are taken in the order of the batch, wherever they come from.
 """
 
 from __future__ import annotations
@@ -13,11 +11,10 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import replace
-from itertools import islice
+from dataclasses import dataclass, replace
 from multiprocessing.context import SpawnContext, SpawnProcess
 from multiprocessing.process import BaseProcess
 from typing import Any, TypeAlias, final
@@ -26,30 +23,22 @@ from threadpoolctl import threadpool_limits
 
 from hdmm.base.exceptions import HdmmError, StrategyError
 from hdmm.select.search import Job, Result, result_of
-from hdmm.strategy.strategy import Strategy
 
-_AHEAD = 32  # restarts that wait or run on the executor at most
 _LOOK = 0.1  # seconds between looks at whether Ctrl-C was pressed
 _OVERDUE = 0.1  # of a time limit: workers stop by themselves, and after this nobody waits for them any more
 
-JobResult: TypeAlias = tuple[Result, frozenset[str]]
-"""The result of a job, and the operators whose strategies it looked at."""
+BatchResults: TypeAlias = Callable[[Sequence[Job], Callable[[Job], bool]], Generator[Result]]
+"""(jobs, whether one is still needed) ↦ the results of those that are, each asked when the result before is taken."""
 
 
 @contextmanager
-def results_from(
-    workers: int, executor: Executor | None, later: Callable[[Job], Iterator[Job]]
-) -> Generator[Callable[[Iterator[Job]], Iterator[Result]]]:
-    """What gives the results of jobs, in order: this process, or an executor, which begins later jobs early."""
+def results_from(workers: int, executor: Executor | None) -> Generator[BatchResults]:
+    """What gives the results of a batch: this process, or an executor, which may run all of its jobs at once."""
     if workers == 1 and executor is None:
-        yield lambda jobs: map(result_of, jobs)
+        yield lambda jobs, needed: (result_of(job) for job in jobs if needed(job))
         return
     with held_interrupts() as interrupted, _pool(workers, executor) as pool:
-        ahead = SpeculativeExecutor(pool, later, interrupted)
-        try:
-            yield ahead.results
-        finally:
-            ahead.cancel()
+        yield BatchExecutor(pool, interrupted, time.monotonic()).results
 
 
 @contextmanager
@@ -63,7 +52,7 @@ def _pool(workers: int, executor: Executor | None) -> Generator[Executor]:
     pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_ignore_interrupts)
     try:
         yield pool
-    finally:  # what still runs was begun early, or was interrupted, and is not needed
+    finally:  # what still runs was interrupted, or is not needed
         with suppress(BrokenExecutor):
             last = pool.submit(_ignore_interrupts)
             pool.shutdown(wait=False, cancel_futures=True)
@@ -105,66 +94,48 @@ def _ignore_interrupts() -> None:
 
 
 @final
-class SpeculativeExecutor:
-    """Jobs on an executor. `later` gives those that will probably follow a job; if `interrupted`, waiting ends."""
+@dataclass(frozen=True, slots=True, eq=False)
+class BatchExecutor:
+    """Jobs on an executor since a time; if `interrupted`, waiting for them ends."""
 
-    def __init__(
-        self, executor: Executor, later: Callable[[Job], Iterator[Job]], interrupted: Callable[[], bool]
-    ) -> None:
-        self.executor = executor
-        self.later = later
-        self.interrupted = interrupted
-        self.start = time.monotonic()
-        self.begun: dict[tuple[str, int], tuple[Job, Future[JobResult]]] = {}
+    executor: Executor
+    interrupted: Callable[[], bool]
+    start: float
 
-    def results(self, jobs: Iterator[Job]) -> Iterator[Result]:
-        """The results of the jobs, in order; each job is taken when the result before it was."""
-        for job in jobs:
-            self._begin(job)
-            for later in islice(self.later(job), _AHEAD - 1):
-                self._begin(later)
-            result, looked_at = self._result(job)
-            given = self.begun.pop(job.name)[0].search.found
-            if any(given.get(name) is not job.search.found.get(name) for name in looked_at):
-                self._begin(job)
-                result, _ = self._result(job)
-                del self.begun[job.name]
-            yield result
+    def results(self, jobs: Sequence[Job], needed: Callable[[Job], bool]) -> Generator[Result]:
+        """The results of the jobs that are needed, in order; the others are cancelled, or nobody waits for them."""
+        futures = list(map(self._begun, jobs))
+        try:
+            for job, future in zip(jobs, futures, strict=True):
+                if needed(job):
+                    yield self._result(job, future)
+        finally:
+            for future in futures:
+                future.cancel()
 
-    def cancel(self) -> None:
-        """Drop the jobs that have not started; those that have will end, and nobody waits for them."""
-        for _, future in self.begun.values():
-            future.cancel()
-
-    def _begin(self, job: Job) -> None:
-        """Submit the job, unless it was submitted with the same error to beat."""
-        if job.name in self.begun:
-            given, future = self.begun[job.name]
-            if given.search.beat == job.search.beat:
-                return
-            future.cancel()
+    def _begun(self, job: Job) -> Future[Result]:
         deadline = job.search.deadline
         # Clocks that count from a machine's start differ between machines; those of the day hardly do.
         until = None if deadline is None else time.time() + deadline - time.monotonic()
         try:
-            self.begun[job.name] = job, self.executor.submit(_elsewhere, job, until)
+            return self.executor.submit(_elsewhere, job, until)
         except Exception as wrong:
             raise _failed(wrong) from wrong
 
-    def _result(self, job: Job) -> JobResult:
+    def _result(self, job: Job, future: Future[Result]) -> Result:
         deadline, until = job.search.deadline, math.inf
         if deadline is not None:
             until = max(time.monotonic(), deadline) + 1.0 + _OVERDUE * (deadline - self.start)
         try:
-            return self._awaited(self.begun[job.name][1], until)
+            return self._awaited(future, until)
         except TimeoutError:
-            return None, frozenset()
+            return None
         except HdmmError:
             raise
         except Exception as wrong:
             raise _failed(wrong) from wrong
 
-    def _awaited(self, future: Future[JobResult], until: float) -> JobResult:
+    def _awaited(self, future: Future[Result], until: float) -> Result:
         while not self.interrupted():
             try:
                 return future.result(min(_LOOK, max(0.0, until - time.monotonic())))
@@ -205,30 +176,8 @@ def _failed(wrong: Exception) -> StrategyError:
     )
 
 
-def _elsewhere(job: Job, until: float | None) -> JobResult:
+def _elsewhere(job: Job, until: float | None) -> Result:
     """The result of a job in another thread, process or machine, in one BLAS thread as in one process."""
-    found = _Noted(job.search.found)
     deadline = None if until is None else time.monotonic() + (until - time.time())
     with threadpool_limits(limits=1, user_api="blas"):
-        result = result_of(replace(job, search=replace(job.search, deadline=deadline, found=found)))
-    return result, frozenset(found.looked_at)
-
-
-@final
-class _Noted(Mapping[str, Strategy]):
-    """What operators found, with a note of what was looked at."""
-
-    def __init__(self, found: Mapping[str, Strategy]) -> None:
-        self.found = found
-        self.looked_at: set[str] = set()
-
-    def __getitem__(self, name: str) -> Strategy:
-        self.looked_at.add(name)
-        return self.found[name]
-
-    def __iter__(self) -> Iterator[str]:
-        self.looked_at.update(self.found)
-        return iter(self.found)
-
-    def __len__(self) -> int:
-        return len(self.found)
+        return result_of(replace(job, search=replace(job.search, deadline=deadline)))
