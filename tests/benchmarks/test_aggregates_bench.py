@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import sys
 from pathlib import Path
 
@@ -49,3 +50,29 @@ def test_our_intervals_cover_their_level() -> None:
     for name, covered in result.coverage.items():
         assert covered is not None
         assert covered >= fewest(releases, 0.95, among=len(result.coverage)) / releases, name
+
+
+def test_the_page_has_the_numbers_of_the_results() -> None:
+    """docs/research/results.md holds what the command printed last, number by number."""
+    root = Path(__file__).parents[2]
+    page = (root / "docs" / "research" / "results.md").read_text()
+    numbers = {
+        tuple(cells[:2]): [float(cell.replace(",", "")) for cell in cells[2:]]
+        for line in page.splitlines()
+        if len(cells := [cell.strip() for cell in line.strip("|").split("|")]) == 6 and cells[0][0] in "ρε"
+    }
+    lines = [line for line in page.splitlines() if line.startswith(("| ρ = 0.1 |", "| ε = 1 |"))]
+    assert len(lines) == 12
+    assert len(numbers) == 6  # the second table, of amounts, comes last
+    wanted: dict[tuple[str, str], list[float]] = {}
+    for row in csv.DictReader((root / "benchmarks" / "results" / "amounts.csv").read_text().splitlines()):
+        found = wanted.setdefault((row["guarantee"], row["library"]), [])
+        found += [float(row["counts"]), float(row["sums"].replace(",", ""))]
+    assert numbers == wanted
+    every = csv.DictReader((root / "benchmarks" / "results" / "aggregates.csv").read_text().splitlines())
+    errors = [row for row in every if row["section"] == "Root mean squared error"]
+    for line, row in zip(lines[:6], errors, strict=True):
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        assert cells[:2] == [row["guarantee"], row["library"]]
+        measures = [float(row[name]) for name in ("counts", "sums", "means", "quantiles")]
+        assert [float(cell) for cell in cells[2:]] == pytest.approx(measures, abs=0.005)

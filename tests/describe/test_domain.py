@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from hdmm.base.exceptions import DomainError
+from hdmm.describe.amount import Amount
 from hdmm.describe.attribute import Attribute
 from hdmm.describe.domain import Domain
 from hdmm.describe.numeric import Bins, Integers
@@ -218,6 +219,16 @@ BAD = {
         "Attribute 'a' is declared with a value of type int. Use Labels, Integers",
     ),
     "names twice": (lambda: Domain([CENSUS["age"]] * 2), "Attribute 'age' occurs twice in the domain."),
+    "amount twice": (
+        lambda: Domain({"wage": 3}, amounts={"wage": Amount(0, 5)}),
+        "Amount 'wage': An attribute has this name. Give the amount another",
+    ),
+    "amount as a level": (
+        lambda: Domain({"age": Integers(0, 9, groups={"five": 5})}, amounts={"five": Amount(0, 5)}),
+        "Amount 'five': A level has this name.",
+    ),
+    "amounts listed": (lambda: Domain({"a": 3}, amounts=["wage"]), "The amounts are given as type list."),
+    "amount as a pair": (lambda: Domain({}, amounts={"wage": (0, 5)}), "Give its bounds, as in Amount(0, 200_000)."),
     "unknown": (
         lambda: CENSUS["agee"],
         "Attribute 'agee' is not in the domain; attributes: sex, age, income.",

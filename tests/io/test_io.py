@@ -54,7 +54,7 @@ from hdmm import (
 )
 from hdmm.base.durable import make_parents, swapped
 from hdmm.base.exceptions import FileError
-from hdmm.baselines.hierarchies import grid_blocks
+from hdmm.baselines.fixed import grid_blocks
 from hdmm.describe.predicates import Union
 from hdmm.io import Stored, StrictRecord, decode, encode, load_folder, load_record, save_folder, save_record
 from hdmm.io import folder as folder_module

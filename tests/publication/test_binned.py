@@ -32,6 +32,8 @@ from hdmm.apps.cli import run
 from hdmm.baselines import laplace
 from hdmm.measure.measure import measure
 from hdmm.publication.answered import answer_table
+from hdmm.publication.difference import difference
+from hdmm.publication.published import open_published
 from hdmm.sql import parse
 from tests.publication.test_report import parsed, words
 from tests.support.spec_cases import planned
@@ -316,3 +318,26 @@ def test_questions_are_answered_with_the_bounds(published: Path, capsys: pytest.
         shown = capsys.readouterr().out
         assert "with bins" in shown
         assert "noise only" in shown
+
+
+def test_a_difference_of_sums_is_shown_where_neither_noise_nor_bins_explain_it(tmp_path: Path) -> None:
+    """Means of 10 and of 60 hours differ wherever in their bins hours lie; those of 30 and 41 need not."""
+    found = {}
+    for name, hours in {"even": (0, 20, 40), "later": (20, 40, 40), "least": (0, 0, 0), "most": (40, 40, 60)}.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        each = np.tile(hours, 1_000)
+        pq.write_table(pa.table({"sex": ["M", "F", "M"] * 1_000, "hours": each}), folder / "people.parquet")
+        (folder / "people.toml").write_text(SPEC)
+        spec = load_spec(folder / "people.toml")
+        found[name] = open_published(publish(spec, planned(spec)).folder)
+    near, far = (difference(found[a], found[b]).tables[0] for a, b in (("even", "later"), ("least", "most")))
+    assert (near.rows, near.differing) == (2, ())
+    assert [row.labels for row in far.differing] in ([("M",), ("F",)], [("F",), ("M",)])
+    shown = difference(found["least"], found["most"])
+    assert shown.binned == ("hours",)
+    assert "Of some values of hours only the bin is known" in shown.meaning
+    for row in far.differing:  # the smallest difference that hours in their bins leave is 40 − 20
+        assert row.second - row.first - row.margin == pytest.approx(20, abs=2)
+    same = difference(found["even"], found["even"])
+    assert (same.relation, "bin" in same.meaning, same.tables[0].differing) == ("same", False, ())

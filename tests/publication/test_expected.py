@@ -209,7 +209,14 @@ def test_a_relative_margin_needs_an_expectation(tmp_path: Path) -> None:
     [
         ("low = 0, high = 4_000", "low = 4_000, high = 0", "Give a low that is below high"),
         ("step = 10", "step = 7", "do not divide"),
-        ("wage = {", "age = {", "An attribute has this name"),
+        ("wage = {", "age = {", "line 11, amounts.age: Amount 'age': An attribute has this name"),
+        ("last = 19 }\nsmokes", "last = 19, groups = { wage = 10 } }\nsmokes", "amounts.wage: .*A level has this name"),
+        ("low = 0, high = 4_000", "low = 0, high = 4_000, steps = 3", "Did you mean 'step'"),
+        ("step = 10", "step = 0", "above 0"),
+        ("step = 10", "step = nan", "step of an amount is nan"),
+        ("expected = 100", "expected = nan", "a number above 0"),
+        ('margin = "10 %"', "margin = -3", "a number above 0, or a percentage"),
+        ('margin = "10 %"', "margin = inf", "a number above 0, or a percentage"),
         ("low = 0", "low = nan", "nan"),
         ("high = 4_000", "high = inf", "inf"),
         ("high = 4_000", "high = 9_007_199_254_740_994", "2\\*\\*53"),
@@ -226,7 +233,7 @@ def test_bad_input_is_refused_before_any_debit(
     tables = COUNTS.replace('"%s"', "100").replace("%%", "%")
     text = SPEC % (tables, 'epsilon = "1"', 'epsilon = "1"')
     assert there in text
-    write_spec(tmp_path, text.replace(there, bad))
+    write_spec(tmp_path, text.replace(there, bad, 1))
     rows = "sex,age,smokes,income,wage\nM,1,0,5,100\nF,2,1,30,nan\nM,3,0,60,1e300\nF,4,1,5,\n"
     (tmp_path / "people.csv").write_text(rows)
     assert run(["release", "people.toml", "--yes"]) == 1

@@ -120,7 +120,8 @@ def test_the_report_shows_changes_and_a_workbook_has_a_cover(folder: Path) -> No
 def test_the_registry_gets_a_record_of_its_third_tier(folder: Path, capsys: Captured) -> None:
     assert run(["report", "people.toml", "--registry"]) == 0
     assert TO_FILL_IN in capsys.readouterr().out
-    record = yaml.safe_load((folder / "out" / "registry.yaml").read_text())
+    text = (folder / "out" / "registry.yaml").read_text()
+    record = yaml.safe_load(text)
     schema = json.loads((Path(__file__).parent / "registry_schema.json").read_text())
     jsonschema.Draft7Validator(schema, format_checker=jsonschema.FormatChecker()).validate(record)
     deployment = record["deployment"]
@@ -130,6 +131,12 @@ def test_the_registry_gets_a_record_of_its_third_tier(folder: Path, capsys: Capt
     release = load_release(folder / "out" / "release")
     total = release.answer(Workload.marginals(release.domain, k=0)).values[0]
     assert deployment["privacy_loss"]["number_of_privacy_units"] == max(round(float(total)), 0)
+    checked = [line.split(":")[0].strip() for line in text.splitlines() if "# TO CHECK: " in line]
+    assert checked == [
+        *("data_curator_type", "data_product_sector", "trust_assumptions", "data_source_type"),
+        "preprocessing_and_hyperparameter_tuning",
+    ]
+    assert deployment["implementation"]["justification"] == TO_FILL_IN  # why this budget, which no file says
     for part, properties in schema["properties"]["deployment"]["properties"].items():
         assert set(deployment[part]) == set(properties["properties"]), part  # a record of this tier leaves nothing out
     assert run(["release", "people.toml", "--force", "--yes", "--quiet"]) == 0  # what hdmm wrote may be replaced
@@ -141,9 +148,10 @@ def test_files_have_the_status_of_sdmx(folder: Path) -> None:
     assert {row["CONF_STATUS"] for row in rows} == {"F"}
     assert {row["OBS_STATUS"] for row in rows} <= {"A", "U"}
     for row in rows:
-        relative = (float(row["upper"]) - float(row["estimate"])) / abs(float(row["estimate"]))
-        if abs(relative - 0.3) > 0.05:  # numbers are rounded
-            assert (row["OBS_STATUS"] == "A") == (relative < 0.3)
+        margin = float(row["upper"]) - float(row["estimate"])
+        most = 0.3 * abs(float(row["estimate"]))  # of a fair number
+        if abs(margin - most) > 0.2 * margin:  # numbers are rounded
+            assert (row["OBS_STATUS"] == "A") == (margin < most)
 
 
 def test_releases_of_the_same_rows_are_published_as_one(folder: Path, capsys: Captured) -> None:

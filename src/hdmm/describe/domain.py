@@ -62,7 +62,8 @@ class Domain(NotebookValue):
         *,
         amounts: Mapping[str, Amount] | None = None,
     ) -> None:
-        given = (*_declared(attributes), *_declared_amounts(amounts or {}))
+        given = tuple(_declared(attributes))
+        given += tuple(_declared_amounts({} if amounts is None else amounts, given))
         if not given:
             raise DomainError("The domain has no attributes. Declare at least one, as in Domain({'age': 115}).")
         names = tuple(a.name for a in given)
@@ -313,8 +314,21 @@ def _declared(attributes: Mapping[str, Declaration] | Iterable[Attribute]) -> It
         yield attribute
 
 
-def _declared_amounts(amounts: Mapping[str, Amount]) -> Iterator[Attribute]:
+def _declared_amounts(amounts: object, others: Sequence[Attribute]) -> Iterator[Attribute]:
+    """Amounts as attributes; DomainError if one is none, or has the name of another attribute or of a level."""
+    if not isinstance(amounts, Mapping):
+        raise DomainError(
+            f"The amounts are given as type {type(amounts).__name__}. Give the bounds of each by its name, as in "
+            "amounts={'wage': Amount(0, 200_000)}."
+        )
+    taken = {level.name: "A level" for a in others for part in a.parts for level in part.values.levels}
+    taken |= {column: "An attribute" for a in others for column in (a.name, *a.columns)}
     for name, amount in amounts.items():
+        if name in taken:
+            raise DomainError(
+                f"Amount {name!r}: {taken[name]} has this name. Give the amount another, and name its column in "
+                f"columns, as in columns = {{ {name}_amount = {str(name)!r} }}."
+            )
         if not isinstance(amount, Amount):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise DomainError(
                 f"Amount {name!r} is declared with a value of type {type(amount).__name__}. Give its bounds, as in "

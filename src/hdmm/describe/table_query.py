@@ -315,7 +315,9 @@ def stated_margin(given: float | str, expected: float | None) -> float:
         return float(given)
     percent = _PERCENT.fullmatch(given)
     if percent is None or not 0 < float(percent[1]) < math.inf:
-        raise WorkloadError(f'The margin {brief(given)} is neither a number nor a percentage. Give 50, or "2 %".')
+        raise WorkloadError(
+            f'The margin {brief(given)} is neither a number nor a percentage above 0. Give 50, or "2 %".'
+        )
     if expected is None:
         raise WorkloadError(
             f"A margin of {given.strip()} is a part of a count, and none is expected. Give the table a typical one, "

@@ -2,7 +2,7 @@
 
 Noise of different releases is independent, so variances add. Where two releases share measurements it is not: then
 standard errors add, which is the most that the error of a difference can be, and a release differs from itself by no
-noise at all.
+noise at all. Of values that are known by their bins only, the margin of a difference also covers where these lie.
 """
 
 from __future__ import annotations
@@ -82,7 +82,10 @@ class TableDifference:
 @final
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Two publications beside each other. `together` is the guarantee of both, if both are of one dataset."""
+    """Two publications beside each other. `together` is the guarantee of both, if both are of one dataset.
+
+    `binned` are the tables with sums or means of values that are known by their bins only.
+    """
 
     relation: Relation
     level: float
@@ -90,10 +93,20 @@ class Difference:
     only_first: tuple[str, ...]
     only_second: tuple[str, ...]
     tables: tuple[TableDifference, ...]
+    binned: tuple[str, ...] = ()
 
     @property
     def meaning(self) -> str:
-        """How the two were compared, in a sentence."""
+        """How the two were compared, in a sentence or two."""
+        if not self.binned or self.relation == "same":
+            return self._compared
+        return (
+            f"{self._compared} Of some values of {first_of(self.binned)} only the bin is known; the margins of their "
+            "sums and means also cover wherever in their bins the values lie."
+        )
+
+    @property
+    def _compared(self) -> str:
         match self.relation:
             case "same":
                 return "Both are publications of one release: no noise lies between them, so every difference is shown."
@@ -126,6 +139,7 @@ def difference(first: Published, second: Published, *, level: float | None = Non
         tuple(name for name in first.tables if name not in second.tables),
         tuple(name for name in second.tables if name not in first.tables),
         tuple(_table(first, second, name, relation, at) for name in both),
+        tuple(name for name in both if any(shown_table(each, name, level=None).bins for each in (first, second))),
     )
 
 
@@ -158,6 +172,8 @@ def _table(first: Published, second: Published, name: str, relation: Relation, l
     left, right = (np.array([pair[k] for pair in pairs], dtype=np.int64) for k in (0, 1))
     a, b = one.estimate[left], two.estimate[right]
     margin = _margin(one.stddev[left], two.stddev[right], relation, level, _noise(first, second))
+    if relation != "same":
+        margin = margin + _within_bins(one, left, upward=b > a) + _within_bins(two, right, upward=b < a)
     known = np.isfinite(a) & np.isfinite(b) & np.isfinite(margin)
     beyond = known & (np.abs(b - a) > margin + SAME_COUNT * np.maximum(1, np.abs(a)))
     rows = [
@@ -177,7 +193,7 @@ def _table(first: Published, second: Published, name: str, relation: Relation, l
 
 
 def _margin(one: Array, two: Array, relation: Relation, level: float, noise: Noise) -> Array:
-    """How far two estimates of one number may be apart by noise."""
+    """The most by which noise may separate two estimates of one number."""
     match relation:
         case "same":
             return np.zeros(len(one))
@@ -185,6 +201,14 @@ def _margin(one: Array, two: Array, relation: Relation, level: float, noise: Noi
             return half_width(one + two, level, noise)
         case "independent":
             return half_width(np.hypot(one, two), level, noise)
+
+
+def _within_bins(table: Table, rows: Array, *, upward: Array) -> Array:
+    """How much further than the noise the truth of each row may be, upward or downward, because only bins are known."""
+    if table.bins is None:
+        return np.zeros(len(rows))
+    above, below = table.bins.upper - table.upper, table.lower - table.bins.lower
+    return np.maximum(np.where(upward, above[rows], below[rows]), 0.0)
 
 
 def _has_margins(table: Table, published: Published) -> bool:

@@ -24,7 +24,7 @@ from hdmm.publication.preflight import ledger_of
 from hdmm.publication.protection import in_full
 from hdmm.publication.publish import combine_publications, rewrite_report
 from hdmm.publication.published import Published, asked_tables, open_published, shown_table
-from hdmm.publication.registry import TO_FILL_IN
+from hdmm.publication.registry import TO_CHECK, TO_FILL_IN
 from hdmm.publication.report.rows_shown import ShownRow
 from hdmm.publication.row_files import FOLDER as ROWS_FOLDER
 from hdmm.publication.row_files import make_rows
@@ -340,5 +340,8 @@ def report(spec: Path, xlsx: bool, since: Path | None, registry: bool, given: Sp
     written = rewrite_report(given.load_without_data(spec), xlsx=xlsx, since=since, registry=registry)
     out.say(*(f"The {kind} is in {path}." for kind, path in written.items()))
     if registry:
-        out.say(f"Before you send the record, write the answers where it says {TO_FILL_IN!r}.")
+        out.say(
+            f"Before you send the record, write the answers where it says {TO_FILL_IN!r}, and look where it says "
+            f"{TO_CHECK!r}."
+        )
     out.result(written)

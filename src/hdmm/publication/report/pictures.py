@@ -134,8 +134,12 @@ def _marks(block: Measured, axes: Sequence[int]) -> list[tuple[str, bool]]:
 
 
 def bases(domain: Domain, blocks: Sequence[Measured]) -> list[tuple[str, Matrix]]:
-    """(attribute, matrix) of each distinct matrix on one attribute that measures more than its values."""
-    found = {A: domain.names[i] for block in blocks for i, A in block.factors.items() if not _is_plain(A)}
+    """(attribute, matrix) of each distinct matrix on one attribute that measures more than its values.
+
+    Not of an amount: its cells are its two ends, which are nothing that a reader knows.
+    """
+    every = ((i, A) for block in blocks for i, A in block.factors.items() if not _is_plain(A))
+    found = {A: domain.names[i] for i, A in every if not domain.attributes[i].values.divided}
     return [(name, A) for A, name in found.items()]
 
 

@@ -196,7 +196,8 @@ def _rows_within(table: Table) -> Iterator[list[str | _Value]]:
         values += [] if table.bins is None else row.bins or (None, None)
         if table.shares is not None:
             values += [None] * 4 if share is None else [share.estimate, share.margin, share.lower, share.upper]
-        missing = _NOT_RELIABLE if row.grade == "suppressed" else _NOT_AVAILABLE if numbers is None else _NOT_APPLICABLE
+        known = numbers is not None and numbers.estimate.is_finite()
+        missing = _NOT_RELIABLE if row.grade == "suppressed" else _NOT_APPLICABLE if known else _NOT_AVAILABLE
         yield [*map(shown, row.labels), *(_value(each, missing) for each in [*values, row.stddev]), row.grade]
 
 

@@ -171,7 +171,7 @@ class TableKeys(StrictRecord, frozen=True, kw_only=True):
         Margin | Text | None,
         about(
             'The margin of error, at output.level, that every count may have; "2 %" is a part of `expected`.',
-            'a number, or a percentage such as "2 %",',
+            'a number above 0, or a percentage such as "2 %",',
         ),
     ] = None
     expected: Annotated[
@@ -179,7 +179,7 @@ class TableKeys(StrictRecord, frozen=True, kw_only=True):
         about(
             "A typical count of the table, to which margins are compared; or the output folder of an earlier release, "
             "or a CSV file, with a count of each row.",
-            "a number, or the path of a folder or a CSV file,",
+            "a number above 0, or the path of a folder or a CSV file,",
         ),
     ] = None
 

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from hdmm.base.exceptions import DomainError, FileError, PrivacyError, SpecError
+from hdmm.base.exceptions import FileError, PrivacyError, SpecError
 from hdmm.data.engines.address import has_secret, is_address
 from hdmm.describe.amount import Amount
 from hdmm.describe.domain import Declaration, Domain
@@ -175,12 +175,8 @@ def _domain(document: Document, file: SpecFile, base: Path) -> Domain:
             Domain({name: declared[name]})
     for name, keys in file.amounts.items():
         with document.locating("amounts", name):
-            if name in declared:
-                raise DomainError(
-                    "An attribute has this name. Give the amount another, and name its column in columns of [data]."
-                )
             amounts[name] = Amount(keys.low, keys.high, step=keys.step)
-            Domain({}, amounts={name: amounts[name]})
+            Domain(declared, amounts={name: amounts[name]})
     with document.locating("domain"):
         return Domain(declared, amounts=amounts)
 
