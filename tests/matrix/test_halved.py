@@ -78,13 +78,13 @@ def test_lengths_and_traces_are_those_of_dense_algebra(seed: int, shape: tuple[i
     np.testing.assert_allclose(A.squared_rows(), (D**2).sum(axis=1))
     np.testing.assert_allclose(A.squared_rows(sums=True), ((P @ D) ** 2).sum(axis=1), atol=1e-9)
     Z, H = gram_inverse(A), np.linalg.inv(D.T @ D)
-    near = {"rtol": 1e-6, "atol": 1e-9 * np.abs(H).max() * n**2}
-    np.testing.assert_allclose(trace(Z), np.trace(H), **near)
+    least = 1e-9 * float(np.abs(H).max()) * n**2
+    np.testing.assert_allclose(trace(Z), np.trace(H), rtol=1e-6, atol=least)
     for V in (Gram(Cumulative(n)), AllIntervalsGram(n), Eye(n)):
-        np.testing.assert_allclose(trace_product(Z, V), np.trace(H @ to_dense(V)), **near)
+        np.testing.assert_allclose(trace_product(Z, V), np.trace(H @ to_dense(V)), rtol=1e-6, atol=least)
     for W in (Cumulative(n), AllIntervals(n), Eye(n)):
         w = to_dense(W)
-        np.testing.assert_allclose(quadratic(W, Z), np.einsum("ij,jk,ik->i", w, H, w), **near)
+        np.testing.assert_allclose(quadratic(W, Z), np.einsum("ij,jk,ik->i", w, H, w), rtol=1e-6, atol=least)
 
 
 def test_norms_of_large_integers_are_exact() -> None:
