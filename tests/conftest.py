@@ -1,4 +1,4 @@
-"""Hypothesis has no deadline, because on a busy machine a slow example is not a fault; and Ctrl-C reaches the tests."""
+"""Hypothesis and searches have no deadline, because to be slow is not a fault on a busy machine; and Ctrl-C works."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import signal
 
 from hypothesis import settings
 
+from hdmm import optimize
 from tests.support.effort import examples
 
 settings.register_profile("hdmm", examples(100), deadline=None)
@@ -13,5 +14,9 @@ settings.load_profile("hdmm")
 
 
 def pytest_configure() -> None:
-    """Heed Ctrl-C even if the tests are a background job of a shell, which ignores it: tests send it to themselves."""
+    """Heed Ctrl-C even if the tests are a background job of a shell, which ignores it: tests send it to themselves.
+
+    A search ends when it is done, and finds the same on any machine, unless a test gives it a time limit.
+    """
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    optimize.__kwdefaults__["time_limit"] = None

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from hdmm import Domain, Identity, PureDP, Strategy, Workload, from_array
-from hdmm.baselines.hierarchies import greedy_tree, require_attributes
+from hdmm.baselines.fixed import greedy_tree, require_attributes
 from hdmm.baselines.searched import require_cells
 from hdmm.matrix import Array, Dense, Matrix, Ones
 from hdmm.measure.measure import measure

@@ -15,7 +15,7 @@ import numpy as np
 import scipy.linalg as sl
 
 from benchmarks.paper.tables import PUBLISHED
-from hdmm.baselines.hierarchies import branching, height
+from hdmm.baselines.fixed import branching, height
 from hdmm.matrix import Array
 
 Level = list[tuple[int, int]]  # the first cell of each node, and the one after its last
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def cut_short(n: int, b: int) -> list[Level]:
-    """Nodes of 1, b, b², … cells, as hdmm.baselines.hierarchies has them."""
+    """Nodes of 1, b, b², … cells, as hdmm.baselines.fixed has them."""
     return [[(a, min(a + b**k, n)) for a in range(0, n, b**k)] for k in range(height(n, b))]
 
 

@@ -21,7 +21,7 @@ from benchmarks.paper.limits import NoDataError
 from benchmarks.targets import plane, shuffled
 from benchmarks.workloads import adult_domain, cps_domain, paper_workloads, sf1, up_to_k_way
 from hdmm import AllRange, Domain, Identity, Prefix, PureDP, Strategy, Total, Workload, baselines, from_array
-from hdmm.baselines.hierarchies import require_attributes
+from hdmm.baselines.fixed import require_attributes
 from hdmm.measure.measure import measure
 from hdmm.select.operators import operators_for
 from hdmm.select.opt_hdmm import Operator

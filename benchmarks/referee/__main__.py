@@ -8,6 +8,8 @@ the others go on. Exits non-zero when a row that is not open falls short or does
 from __future__ import annotations
 
 import argparse
+import csv
+import io
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,6 +26,7 @@ VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 JOB = "benchmarks.referee.measure:measured"
 GIGABYTE = 1 << 30
 SAME = 1e-3  # how far below an optimum a figure may be for the digits of both
+NOT_ASKED = "not run: not asked for"
 HEAD = ["| row | figure | ours | to reach | published | seconds | operator | gap | |", "|" + "---|" * 9]
 
 
@@ -66,7 +69,7 @@ class Line:
     def said(self) -> str:
         """The verdict in words, and why a row did not run."""
         if self.outcome is None:
-            return "not run: not asked for"
+            return NOT_ASKED
         if self.verdict == "not run":
             return f"{self.outcome.status}: {self.outcome.note}".replace("\n", " ")
         if self.verdict == "reached":
@@ -98,11 +101,22 @@ def main(given: Sequence[str] | None = None) -> None:
         text += [*head, *(line.markdown for line in lines), ""]
     if arguments.output:
         arguments.output.parent.mkdir(parents=True, exist_ok=True)
-        arguments.output.write_text(as_csv("\n".join(text)))
+        arguments.output.write_text(_kept(as_csv("\n".join(text)), arguments.output))
     counted = ", ".join(f"{sum(line.verdict == verdict for line in done)} {verdict}" for verdict in VERDICTS)
     print(f"{len(done)} rows: {counted}.")
     short = sum(line.falls_short for line in done)
     sys.exit(f"{short} of {len(chosen)} rows are not reached." if short else 0)
+
+
+def _kept(text: str, output: Path) -> str:
+    """The table, in which rows that were not asked for are as the file has them from an earlier run."""
+    if not output.exists():
+        return text
+    earlier = {tuple(row[:3]): row for row in csv.reader(output.read_text().splitlines())}
+    made = io.StringIO()
+    rows = (row if row[-1] != NOT_ASKED else earlier.get(tuple(row[:3]), row) for row in csv.reader(text.splitlines()))
+    csv.writer(made, lineterminator="\n").writerows(rows)
+    return made.getvalue()
 
 
 def _outcome(name: str, arguments: argparse.Namespace) -> Outcome:
@@ -117,7 +131,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--time-limit", type=float, default=60.0, help="seconds of hdmm.optimize (60)")
     parser.add_argument("--row-seconds", type=float, default=300.0, help="seconds after which a row is stopped (300)")
     parser.add_argument("--memory", type=float, default=8.0, help="GiB of address space for a row (8)")
-    parser.add_argument("--output", type=Path, help="also write the tables here, as CSV, with the rows not run")
+    parser.add_argument(
+        "--output", type=Path, help="also write the tables here, as CSV; other rows stay as they are there"
+    )
     return parser
 
 

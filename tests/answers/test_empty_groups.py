@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import hdmm
-from hdmm import ZCDP, AllRange, Domain, Known, Labels, PureDP, Workload, from_array
+from hdmm import ZCDP, AllRange, Bins, Domain, Known, Labels, PureDP, Workload, from_array
 from hdmm.answers.evaluate import evaluated
 from hdmm.matrix import to_dense
+from hdmm.publication.answered import answer_table
 from hdmm.sql import parse
 from tests.support.problems import MANY, planned_beside
 
@@ -88,6 +89,23 @@ def test_groups_within_one_that_is_known_to_be_empty_have_no_answer(
         assert np.isinf(stddev[empty]).all()
         assert np.isinf(lower[empty]).all()
         assert np.isinf(upper[empty]).all()
+
+
+def test_a_part_of_all_answers_knows_which_groups_are_empty() -> None:
+    """Means over bins are asked for beside their bounds: one of twenty releases had one of nobody."""
+    domain = Domain({"income": Bins([0, 10, 50], values=[5, 30]), "place": PLACES})
+    (query,) = parse(domain, "SELECT place, AVG(income) FROM t GROUP BY place")
+    assert query.at_ends is not None
+    assert query.at_ends.workload is not None
+    plan = hdmm.optimize(query.workload + query.at_ends.workload, restarts=1, time_limit=1, progress=False)
+    x = np.full(domain.shape, 150)
+    x[:, [1, 3]] = 0
+    told = Known(domain, ["state"], [600, 0])
+    for _ in range(40):
+        release = plan.measure(from_array(domain, x), PureDP(1), ledger=None).informed(told)
+        assert np.flatnonzero(np.isnan(answer_table(release, 0.95, query).estimate)).tolist() == [1, 3]
+    everything = release.answer(query.workload + query.at_ends.workload)
+    assert everything.part(0, len(query.workload.products)).known == everything.known
 
 
 def test_shares_of_small_units_have_answers() -> None:

@@ -130,9 +130,9 @@ def test_known_counts_hold_exactly() -> None:
         Known(TOWN, ["tract"], [100, 150, 30, 20]),
         Known(TOWN, ["sex", "job"], [[100, 30, 10], [50, 60, 50]]),
     ]
-    x = THREE_HUNDRED
+    release = released(TOWN, THREE_HUNDRED)
     for known in itertools.permutations(given):
-        rows = released(TOWN, x).informed(known).rows()
+        rows = release.informed(known).rows()
         assert len(rows) == 300
         assert np.array_equal(counts(rows, "tract"), [100, 150, 30, 20])
         assert np.array_equal(counts(rows, "sex", "job"), [[100, 30, 10], [50, 60, 50]])

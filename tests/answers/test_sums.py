@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from hdmm import AllRange, Domain, Identity, Known, Prefix, PureDP, Workload, from_array, optimize
+from hdmm import AllRange, Amounts, Bins, Domain, Identity, Known, Prefix, PureDP, Workload, from_array, optimize
 from hdmm.baselines import laplace
 from hdmm.matrix import Eye, Matrix, PIdentity, to_dense
 from hdmm.measure.measure import measure
@@ -113,3 +113,17 @@ def test_a_sum_that_is_known_has_no_variance() -> None:
     )
     w = Workload.marginals(domain, k=2)
     assert release.answer(w).sums(sp.csr_array(np.repeat(np.eye(2), 4, axis=1)))[2].tolist() == [0.0, 0.0]
+
+
+def test_sums_over_bins_have_no_grade_in_any_table() -> None:
+    domain = Domain({"sex": ["M", "F"], "income": Bins([0, 10, 50], values=[5, 30])})
+    sums = Workload.product(domain, income=Amounts.of(domain["income"]))
+    both = sums + Workload.product(domain, sex=Identity())
+    data = from_array(domain, [[1000, 2000], [3000, 4000]])
+    answers = optimize(both, restarts=1).measure(data, PureDP(1), ledger=None).answer({"sums": sums, "both": both})
+    assert answers["sums"].notes == ["noise only"]
+    assert answers["both"].notes == ["noise only", "good", "good"]
+    every = answers.to_arrow()
+    lower, ends = (every.column(name).to_numpy() for name in ("lower", "lower_with_bins"))
+    assert np.isneginf(ends[:2]).all()
+    np.testing.assert_array_equal(ends[2:], lower[2:])

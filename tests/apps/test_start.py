@@ -198,11 +198,13 @@ def test_a_table_of_several_is_named(folder: Path, capsys: Captured) -> None:
     people_database(folder / "people.duckdb")
     with duckdb.connect("people.duckdb") as connection:
         connection.execute("CREATE VIEW persons AS SELECT sex FROM people")
+        connection.execute("CREATE SCHEMA raw; CREATE TABLE raw.people (elsewhere INTEGER CHECK (elsewhere < 9))")
     assert run(["init", "--from", "people.duckdb"]) == 1
     assert "has several tables; its tables are people, persons." in capsys.readouterr().err
     assert run(["init", "--from", "people.duckdb", "--table", "peeple"]) == 1
     assert "Did you mean 'people'?" in capsys.readouterr().err
     assert run(["init", "--from", "people.duckdb", "--table", "people", "--quiet"]) == 0
+    assert "elsewhere" not in (folder / "hdmm.toml").read_text()
     assert run(["init", "x.toml", "--from", "mysql://u:p@h/d"]) == 1
     assert "mysql" in capsys.readouterr().err
     assert run(["init", "x.toml", "--table", "people"]) == 2

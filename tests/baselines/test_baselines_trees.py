@@ -27,7 +27,7 @@ from hdmm import (
     Workload,
 )
 from hdmm.baselines import greedy_h, hb, privelet, quadtree
-from hdmm.baselines.hierarchies import branching, grid_blocks, grid_tree, height
+from hdmm.baselines.fixed import branching, grid_blocks, grid_tree, height
 from hdmm.matrix import Haar, to_dense
 from hdmm.measure.measure import measure
 from hdmm.reconstruct.least_squares import in_unit_noise

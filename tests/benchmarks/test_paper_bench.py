@@ -25,7 +25,7 @@ from benchmarks.paper.tables import PUBLISHED, TABLES, Settings, dawa_row, neede
 import hdmm
 from benchmarks import csv_tables
 from hdmm import AllRange, Domain, NotApplicableError, Prefix, Workload
-from hdmm.baselines.hierarchies import branching, height
+from hdmm.baselines.fixed import branching, height
 from hdmm.matrix import to_dense
 
 HERE = "tests.benchmarks.test_paper_bench"

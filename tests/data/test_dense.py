@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hdmm import Amount, DataError, Domain, DomainError, from_array, from_table
+from hdmm import Amount, DataError, Domain, DomainError, from_array, from_chunks, from_table
+from hdmm.data import ChunkedCounts
 from hdmm.data import arrays as dense
 from hdmm.data.counts import DEFAULT_ROWS_BOUND, LARGEST_ROWS_BOUND
 
@@ -137,3 +138,18 @@ def test_how_many_rows_of_a_person_count_is_shown() -> None:
         from_table(Domain({"a": 2}), table, **given)._card() for given in ({}, {"id": "who", "max_rows_per_id": 3})
     ]
     assert [card.facts["Rows per person"] for card in cards] == ["one", "at most 3 are counted"]
+
+
+def test_what_a_function_of_counts_says_when_it_fails_is_withheld() -> None:
+    """O3: it may be about the counts."""
+
+    def counts(start: int, stop: int) -> np.ndarray:
+        raise ValueError(f"canary 73 between {start} and {stop}")
+
+    data = from_chunks(Domain({"a": 4}), counts)
+    assert isinstance(data, ChunkedCounts)
+    assert "counts" not in repr(data)
+    with pytest.raises(DataError, match="could not be read to the end") as error:
+        data.between(0, 4)
+    assert "73" not in str(error.value)
+    assert error.value.__suppress_context__

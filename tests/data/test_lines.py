@@ -300,3 +300,14 @@ def test_headers_in_quotes_and_of_several_files(tmp_path: Path) -> None:
     (tmp_path / "4.csv").write_bytes(b"sex,years\nM,1\n")
     with pytest.raises(DataError, match="Column 'age' is not in the data"):
         from_table(DOMAIN, tmp_path)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_header_is_at_most_as_long_as_a_line(more: int, tmp_path: Path) -> None:
+    text = "sex,age," + "z" * (LONGEST - 8 + more)
+    (tmp_path / "t.csv").write_text(f"{text}\n")
+    if more:
+        with pytest.raises(DataError, match="a header line of at most 1 MiB"):
+            lines.csv_header(tmp_path / "t.csv")
+    else:
+        assert ",".join(lines.csv_header(tmp_path / "t.csv")[1]) == text

@@ -140,3 +140,16 @@ def test_check_lists_the_files(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert run(["check", str(spec), "--json"]) == 0
     files = json.loads(capsys.readouterr().out)["files"]
     assert files == {"count": 25, "first": [str(tmp_path / "parts" / f"{i:02}.csv") for i in range(25)]}
+
+
+def test_a_folder_that_may_not_be_listed_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.scandir
+
+    def scandir(place: Path) -> object:
+        if Path(place).name == "more":
+            raise PermissionError(13, "denied")
+        return real(place)
+
+    monkeypatch.setattr("hdmm.data.sources.listing.os.scandir", scandir)
+    with pytest.raises(DataError, match=r"permission to read the folder .*more"):
+        from_table(DOMAIN, folder)

@@ -4,12 +4,15 @@
 
 from __future__ import annotations
 
-from datetime import date
+from datetime import date, datetime
+from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 
-from hdmm import DataError, Integers, Labels
+from hdmm import DataError, Domain, Integers, Labels, from_table
 from hdmm.data.types import _beyond_floats, doubts, refuse_types
 from hdmm.describe.attribute import Attribute
 from hdmm.describe.values import Values
@@ -41,6 +44,30 @@ def test_labels_that_no_value_of_a_type_equals_are_refused(labels: list[str], ki
     with pytest.raises(DataError, match="has no label of the type"):
         refuse_types(Attribute("x", Labels(labels)), "column", kind, inferred=False)
     refuse_types(Attribute("x", Labels([*labels, 1, "1"])), "column", kind, inferred=False)
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.binary(), pa.large_binary(), pa.binary(4), pa.binary_view(), pa.time32("s")], ids=str
+)
+def test_numbers_are_not_looked_for_in_bytes_or_times_of_frames(kind: pa.DataType) -> None:
+    with pytest.raises(DataError, match="finds none of its numbers"):
+        refuse_types(Attribute("x", Integers(0, 9)), "column", kind, inferred=True)
+
+
+def test_times_of_parquet_files_in_a_dataset_are_read(tmp_path: Path) -> None:
+    """Those of ORC are refused, because Arrow fails on some."""
+    times = pa.array([datetime(2026, 1, 31), None, datetime(2026, 1, 31)], pa.timestamp("us"))
+    pq.write_table(pa.table({"x": times, "more": [1, 2, 3]}), tmp_path / "t.parquet")
+    dataset = ds.dataset(tmp_path, schema=pa.schema({"x": pa.timestamp("us")}))  # which leaves a column out
+    domain = Domain({"x": Labels([datetime(2026, 1, 31)], outside="other")})
+    assert from_table(domain, dataset, declared_types=True).marginal(["x"]).tolist() == [2, 1]
+
+
+def test_a_schema_that_cannot_be_read_is_told_without_its_cause(tmp_path: Path) -> None:
+    (tmp_path / "t.parquet").write_bytes(b"PAR1, no more")
+    with pytest.raises(DataError, match="cannot be read as a Parquet file") as error:
+        from_table(Domain({"x": 2}), tmp_path / "t.parquet")
+    assert error.value.__suppress_context__
 
 
 def test_integers_beyond_floats_may_be_declared_beside_other_labels() -> None:

@@ -54,7 +54,7 @@ from hdmm import (
 )
 from hdmm.base.durable import make_parents, swapped
 from hdmm.base.exceptions import FileError
-from hdmm.baselines.hierarchies import grid_blocks
+from hdmm.baselines.fixed import grid_blocks
 from hdmm.describe.predicates import Union
 from hdmm.io import Stored, StrictRecord, decode, encode, load_folder, load_record, save_folder, save_record
 from hdmm.io import folder as folder_module
@@ -70,6 +70,7 @@ from hdmm.matrix import (
     Eye,
     Forest,
     Haar,
+    HalvedTriangle,
     Intervals,
     Matrix,
     Nested,
@@ -294,6 +295,7 @@ FACTORS: list[Matrix] = [
     ExtendedDiagonal(Dense([[4, 0, 6]]), [1, 2, 3]),
     ExtendedDiagonal(Nested([[4, 5, 6]], [2]), [1, 2, 3]),
     Haar(3),
+    HalvedTriangle(3, np.tril(np.ones((2, 2, 2), dtype=np.int64)), *np.ones((2, 1, 2, 1), dtype=np.int64)),
     Residual(3),
     Cumulative(3),
     AllIntervals(3),

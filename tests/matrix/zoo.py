@@ -16,6 +16,7 @@ from hdmm.matrix import (
     Forest,
     Gram,
     Haar,
+    HalvedTriangle,
     Intervals,
     Kron,
     Matrix,
@@ -42,6 +43,7 @@ DEFICIENT = Dense(np.outer([1.0, 2.0, 3.0, 4.0], [1.0, -1.0, 0.5]))
 RANGES = Intervals(4, [0, 1, 2, 0, 0, 3], [3, 2, 2, 0, 3, 3])
 SPARSE = Sparse(sp.random_array((7, 4), density=0.4, rng=rng))
 BASE = PIdentity(rng.uniform(size=(2, 4)))
+HALVED = np.tril(rng.integers(-3, 4, size=(4, 2, 2)))
 SHUFFLE = [2, 0, 3, 1]
 
 ZOO: dict[str, Matrix] = {
@@ -75,6 +77,9 @@ ZOO: dict[str, Matrix] = {
     "p-identity": BASE,
     "p-identity, p = 0": PIdentity(np.zeros((0, 3))),
     "p-identity, p > n": PIdentity(rng.uniform(size=(4, 2))),
+    "halved": HalvedTriangle(5, HALVED, rng.normal(size=(2, 4, 1)), rng.normal(size=(2, 4, 1))),
+    "halved integer": HalvedTriangle(8, HALVED, *rng.integers(-2, 3, size=(2, 2, 4, 2))),
+    "halved once": HalvedTriangle(2, HALVED[:1], np.zeros((0, 1, 2)), np.zeros((0, 1, 2))),
     "nested": Nested(rng.normal(size=(3, 7)), [2, 4, 8]),
     "forest": Forest(rng.normal(size=(2, 5)), [[0, 1, 0, 2, 1], [0, 0, 0, 1, 0]]),
     "forest of integers": Forest([[1, 2, 3]], [[0, 1, 0]]),

@@ -184,7 +184,7 @@ def test_scaling_changes_no_strategy() -> None:
 )
 @pytest.mark.parametrize("noise", [Noise.LAPLACE, Noise.GAUSSIAN])
 def test_awkward_workloads_get_a_plan(w: Workload, noise: Noise) -> None:
-    plan = hdmm.optimize(w, noise=noise, restarts=2, time_limit=20)
+    plan = hdmm.optimize(w, noise=noise, restarts=2)
     assert hdmm.supports(w, plan.strategy)
     assert plan.error <= hdmm.unit_error(w, hdmm.baselines.identity(w), noise=noise) * (1 + 1e-9)
     assert "queries over" in plan.explain()

@@ -149,6 +149,17 @@ def test_known_counts_that_do_not_fit_are_refused_with_the_line(tmp_path: Path, 
         load_spec(write_spec(tmp_path, known(text)))
 
 
+def test_a_file_of_counts_is_not_measured_by_what_is_declared(tmp_path: Path) -> None:
+    """Values are not listed where there cannot be a row for each."""
+    (tmp_path / "counts.csv").write_text("wealth,count\n1,2\n")
+    text = known('[known]\nattributes = ["wealth"]\ncounts = "counts.csv"')
+    text = text.replace("marginals = 2", 'marginals = [["sex"]]').replace(
+        "[domain]\n", "[domain]\nwealth = { first = 1, last = 1_000_000_000_000 }\n"
+    )
+    with pytest.raises(SpecError, match="no count for 999,999,999,999 of 1,000,000,000,000 combinations"):
+        load_spec(write_spec(tmp_path, text))
+
+
 def test_a_plan_beside_other_known_counts_is_made_again(tmp_path: Path) -> None:
     path = prepared(tmp_path)
     plain = load_spec(path)

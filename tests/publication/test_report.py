@@ -7,13 +7,14 @@ import hashlib
 import re
 import shutil
 import xml.etree.ElementTree as ET
-from dataclasses import replace
+from dataclasses import asdict, replace
 from fractions import Fraction
 from itertools import pairwise, product
 from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from examples.report import sample
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,6 +23,7 @@ from hdmm import ZCDP, ApproxDP, Domain, Integers, Labels, Prefix, PureDP, Recei
 from hdmm.answers.table import Forecast, Table
 from hdmm.base.exceptions import ReportError
 from hdmm.base.numbers import number, up
+from hdmm.base.templates import templates
 from hdmm.baselines import identity, laplace
 from hdmm.describe.table_column import named_columns
 from hdmm.matrix import Dense, ExtendedDiagonal, Eye, PIdentity, to_dense
@@ -170,7 +172,10 @@ def test_nothing_turns_escaping_off() -> None:
     assert not re.search(
         r"innerHTML|outerHTML|insertAdjacent|document\.write|eval|Function|fetch|[<&]", SCRIPT.read_text()
     )
+    escaped = templates("hdmm.publication.report").autoescape
+    assert callable(escaped)
     for path in folder.iterdir():
+        assert escaped(path.name)
         assert not re.search(r"\|\s*safe|autoescape|Markup", path.read_text()), path.name
         assert not re.search(r"=\{\{", path.read_text()), path.name  # attributes are in quotes
     for path in folder.parent.glob("*.py"):
@@ -645,6 +650,14 @@ def test_totals_do_not_dwarf_what_they_are_of() -> None:
     marginals = figure(table([("M", "(all)"), ("(all)", "old")], [10, 12]))
     assert len(list(marginals.iter("circle"))) == 2  # where every row is a total of something, all are
     assert "(all)" not in words(marginals[1])
+
+
+@pytest.mark.parametrize("privacy", [PureDP("1e-20"), ApproxDP("0.1", "1e-9"), ZCDP("1e-7"), ZCDP("123456789.5")])
+def test_parameters_in_the_registry_are_numbers(privacy: PureDP | ApproxDP | ZCDP) -> None:
+    record = yaml.safe_load(record_of(report(table(ages(3)), privacy=privacy)))
+    found = record["deployment"]["privacy_loss"]["privacy_parameters"]
+    assert all(isinstance(value, float) for value in found.values())
+    assert {name: Fraction(repr(value)) for name, value in found.items()} == asdict(privacy)
 
 
 def test_every_paper_says_which_rows_are_impossible() -> None:

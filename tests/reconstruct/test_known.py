@@ -272,8 +272,8 @@ def test_a_plan_spends_nothing_on_what_is_known(noise: str, tmp_path: Path) -> N
     domain = Domain({"sex": 2, "age": 8, "race": 4})
     w = Workload.marginals(domain, k=[1, 2])
     public = Known(domain, ["sex"], [300, 340])
-    unaware = optimize(w, noise=noise, restarts=1, time_limit=20)
-    aware = optimize(w, noise=noise, restarts=1, time_limit=20, known=public)
+    unaware = optimize(w, noise=noise, restarts=1)
+    aware = optimize(w, noise=noise, restarts=1, known=public)
     later = replace(unaware.strategy, known=by(domain, (0,)))
     assert aware.error <= unit_error(w, later, noise=Noise.of(noise)) * (1 + 1e-9)
     assert aware.error < 0.97 * unaware.error

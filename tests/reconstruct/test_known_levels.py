@@ -145,7 +145,7 @@ COUNTS = np.array([[7, 2, 5, 1, 8], [4, 4, 9, 0, 3]])
 def test_a_plan_buys_what_known_groups_leave_open(noise: str, tmp_path: Path) -> None:
     w = Workload.product(DOMAIN, tract=Prefix()) + Workload.product(DOMAIN, sex=Identity(), tract=Groups("state"))
     public = table(DOMAIN, COUNTS, "state")
-    unaware, aware = (optimize(w, noise=noise, restarts=1, time_limit=4, known=known) for known in (None, public))
+    unaware, aware = (optimize(w, noise=noise, restarts=1, known=known) for known in (None, public))
     assert aware.error < 0.8 * unaware.error
     plan = load_plan(aware.save(tmp_path / "plan"))
     assert plan.error == pytest.approx(aware.error, rel=1e-9)
@@ -278,7 +278,7 @@ def test_intervals_cover_with_known_groups(privacy: Privacy) -> None:
     w = Workload.marginals(DOMAIN, [("sex", "tract")]) + Workload.product(DOMAIN, tract=Groups("school"))
     truth = to_dense(w.matrix) @ COUNTS.ravel()
     public, data = table(DOMAIN, COUNTS, "state"), from_array(DOMAIN, COUNTS)
-    plan = optimize(w, known=public, noise=privacy.noise, restarts=1, time_limit=4)
+    plan = optimize(w, known=public, noise=privacy.noise, restarts=1)
     times, covered = 800, np.zeros(w.queries)
     for _ in range(times):
         lower, upper = plan.measure(data, privacy, ledger=None).answer(w).interval(0.9)

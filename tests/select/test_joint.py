@@ -314,7 +314,7 @@ def test_what_is_planned_is_measured_answered_and_read_back(
     privacy: ZCDP | PureDP, objective: str, tmp_path: Path
 ) -> None:
     asked = {"targets": {"sums": 4.0}} if objective == "targets" else {"objective": objective}
-    plan = optimize(TABLES, noise=privacy.noise, restarts=1, time_limit=2, **asked)  # pyright: ignore[reportArgumentType]
+    plan = optimize(TABLES, noise=privacy.noise, restarts=1, **asked)  # pyright: ignore[reportArgumentType]
     w, A = plan.workload, dense(plan.strategy)
     W, inverse = to_dense(w.matrix), np.linalg.pinv(A.T @ A)
     gaussian = privacy.noise is Noise.GAUSSIAN

@@ -162,10 +162,10 @@ def test_marginals_of_eight_attributes_reach_the_best_known(k: int, target: floa
 
 
 def test_covers_of_many_binary_attributes_beat_their_own_marginals() -> None:
-    domain = Domain({f"a{i}": 2 for i in range(24)})
+    domain = Domain({f"a{i}": 2 for i in range(21)})
     workload = Workload.marginals(domain, k=2)
-    found = opt_m(Problem(workload), Search(rng(), deadline=time.monotonic() + 3))
-    factors = ((i, Eye(2)) for i in range(24))
+    found = opt_m(Problem(workload), Search(rng()))
+    factors = ((i, Eye(2)) for i in range(21))
     own = Strategy(domain, tuple(Block(1.0, pair) for pair in itertools.combinations(factors, 2)))
     assert unit_error(workload, found) < 0.3 * unit_error(workload, own)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -25,10 +25,9 @@ from hdmm.baselines import matrix_mechanism
 from hdmm.matrix import to_dense
 from hdmm.privacy.guarantee import Noise
 from hdmm.select.operators import operators_for
-from hdmm.select.opt_s import opt_s
+from hdmm.select.opt_s import opt_s, soft_loss, split_loss
 from hdmm.select.problem import Problem
 from hdmm.select.search import Search, first_search
-from hdmm.select.signed_cells import soft_loss, split_loss
 from hdmm.strategy.lattice import Lattice
 from tests.support import brute
 
@@ -42,6 +41,7 @@ UNION = 2.0 * Workload.product(Domain({"x": 4, "y": 3}), x=Width(2)) + Workload.
 )
 
 
+@cache
 def found(w: Workload, restart: int = 0) -> Strategy:
     problem = Problem(w).merged
     plans = {"Identity": Strategy.identity(problem.given.domain)}

@@ -94,7 +94,8 @@ class Answers(NotebookValue):
         at = slice(*ends.tolist())
         workload = Workload(self.workload.domain, self.workload.products[start:stop])
         counts = self.counts[at]
-        return Answers(workload, counts, self.centre[at] if self.biased else counts, self.form, self.noise)
+        centre = self.centre[at] if self.biased else counts
+        return Answers(workload, counts, centre, self.form, self.noise, known=self.known)
 
     @property
     def biased(self) -> bool:
@@ -334,7 +335,7 @@ class Answers(NotebookValue):
 
 
 def _unbounded(product: Product) -> BinBounds | None:
-    """That sums are of values that are known by their bins only, so that their intervals are of the noise alone."""
+    """Mark sums of values that are known only by their bins: their intervals cover the noise alone."""
     if not product.binned_sums:
         return None
     ends = np.full(product.queries, np.inf)
@@ -357,7 +358,7 @@ def _renamed(name: str, tables: Sequence[Table]) -> Table:
 
 
 def _broadcast(one: sp.csr_array, other: sp.csr_array) -> tuple[sp.csr_array, sp.csr_array]:
-    """Both with as many rows as the longer one."""
+    """Both matrices, the shorter one repeated to the length of the longer one."""
     a, b = size(one)[0], size(other)[0]
     if a != b and 1 not in (a, b):
         raise WorkloadError(f"{a:,} queries are compared with {b:,}. Give as many, or one for all.")
@@ -375,7 +376,7 @@ def refuse_many_answers(workload: Workload) -> None:
 
 @lru_cache(maxsize=1024)
 def _least(p: PredicateSet, n: int) -> float:
-    """The least that one row of the data adds to an answer, of those that it adds anything to."""
+    """The smallest nonzero amount that one row of the data adds to an answer."""
     match p:
         case Amounts() | Vectors():
             return float(np.abs(p.rows[p.rows != 0]).min(initial=np.inf))

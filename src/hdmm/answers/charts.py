@@ -177,14 +177,14 @@ def _axis(picture: Picture) -> str:
 
 
 def _record(picture: Picture, k: int, row: str, series: str) -> dict[str, object]:
-    """What a mark and its tooltip show of a row."""
+    """The fields of a row that a mark and its tooltip show."""
     labels: dict[str, object] = {f"label{at}": label for at, label in enumerate(picture.labels[k])}
     numbers = {name: float(each[k]) if math.isfinite(each[k]) else None for name, each in _numbers(picture).items()}
     return labels | numbers | {"row": row, "series": series}
 
 
 def _numbers(picture: Picture) -> dict[str, Array]:
-    """The numbers of all rows, by the fields that have them."""
+    """The numbers of all rows, by field."""
     found = {"estimate": picture.estimate, "lower": picture.lower, "upper": picture.upper}
     if picture.bins is not None:
         found["lower_with_bins"], found["upper_with_bins"] = picture.bins

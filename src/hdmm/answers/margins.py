@@ -144,7 +144,7 @@ class Reliability:
         }
 
     def explained(self, found: Iterable[str]) -> list[tuple[str, str]]:
-        """The words that a reader needs, with their meanings: of margins, and of what else was found.
+        """The grades that a reader needs, with their meanings: those of margins, and others that were found.
 
         >>> [word for word, _ in PLAIN.explained(["good", "unknown"])]
         ['good', 'fair', 'rough', 'may be 0', 'unknown']

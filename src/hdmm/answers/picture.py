@@ -53,7 +53,7 @@ class Picture:
 
     @property
     def ranged(self) -> str | None:
-        """What the last two columns have ranges of; None if they are not the ends of ranges."""
+        """The column whose ranges the last two columns bound; None if they are not the ends of ranges."""
         return ranged(self.columns)
 
     @property
@@ -80,7 +80,7 @@ class Picture:
 
 
 def ranged(columns: Sequence[TableColumn]) -> str | None:
-    """What the last two columns have ranges of; None if they are not the ends of ranges."""
+    """The column whose ranges the last two columns bound; None if they are not the ends of ranges."""
     return columns[-2].ranged if len(columns) > 1 and columns[-2].kind == "from" else None
 
 

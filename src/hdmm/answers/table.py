@@ -117,7 +117,7 @@ class PrintedRow:
 
 
 class Framed(NotebookValue):
-    """What is an Arrow table, and a data frame of the libraries that read these."""
+    """A value that is an Arrow table, and a data frame of the libraries that read these."""
 
     __slots__ = ()
 
@@ -435,4 +435,10 @@ def stacked_tables(name: str, tables: Sequence[Table], column: str | None = None
     estimate, stddev, lower, upper = map(np.concatenate, zip(*(table.numbers for table in tables), strict=True))
     header = (*(() if column is None else named_columns(column)), *columns.values())
     numbers = estimate, stddev, lower, upper
-    return Table(name, name, header, labels, *numbers, tables[0].level, tables[0].biased)
+    found = Table(name, name, header, labels, *numbers, tables[0].level, tables[0].biased)
+    if all(table.bins is None for table in tables):
+        return found
+    ends = [
+        (table.lower, table.upper) if table.bins is None else (table.bins.lower, table.bins.upper) for table in tables
+    ]
+    return replace(found, bins=BinBounds(*map(np.concatenate, zip(*ends, strict=True))))

@@ -54,7 +54,7 @@ class CrossTab:
 
     @property
     def everything(self) -> tuple[str, ...]:
-        """What goes down in the line of totals."""
+        """The labels that stand on the left of the line of totals."""
         return (ALL,) * len(self.down[0])
 
 
@@ -118,7 +118,7 @@ class Totals:
 def with_totals(table: Table, query: TableQuery, totals: Totals, answers: Answers) -> Table:
     """The table with totals and percentages, from answers to its queries, and to those of its totals if asked for.
 
-    Totals that it has already are not added again. Where covariances are too many to add up, or no formula gives them,
+    Totals that it already has are not added again. Where covariances are too many to add up, or no formula gives them,
     totals and percentages are left out.
     """
     own = set(totals.labels)

@@ -19,10 +19,10 @@ _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe
 
 @cache
 def templates(package: str, **filters: Callable[..., object]) -> jinja2.Environment:
-    """The templates of a package. Every value in a file .html is escaped (security O1), and none is ever a template."""
+    """The templates of a package. Values are escaped except in TOML and YAML (security O1), and are never templates."""
     found = jinja2.Environment(
         loader=jinja2.PackageLoader(package),
-        autoescape=jinja2.select_autoescape(["html"]),
+        autoescape=jinja2.select_autoescape(disabled_extensions=("toml", "yaml"), default=True),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -1,12 +1,11 @@
 """The methods with which HDMM is compared: each returns a strategy for a workload, without a look at data.
 
-`fixed` needs no search, `hierarchies` has trees, `datacube` chooses marginals, and `searched` looks among all matrices.
+`fixed` has what needs no search, trees included; `datacube` chooses marginals; `searched` looks among all matrices.
 DAWA and PrivBayes, which look at the data, are in benchmarks/competitors. Open `fixed` first.
 """
 
 from hdmm.baselines.datacube import datacube
-from hdmm.baselines.fixed import identity, laplace, privelet
-from hdmm.baselines.hierarchies import greedy_h, hb, quadtree
+from hdmm.baselines.fixed import greedy_h, hb, identity, laplace, privelet, quadtree
 from hdmm.baselines.searched import low_rank, matrix_mechanism
 
 __all__ = [

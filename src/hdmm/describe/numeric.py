@@ -21,6 +21,7 @@ from hdmm.describe.levels import Level, LevelsLike
 from hdmm.describe.values import DROPPED, Outside, Real, Values, listed
 
 _MOST_FLOAT = sys.float_info.max
+_MOST_GROUPED = 10**7  # integers whose groups are listed
 
 
 @final
@@ -72,6 +73,11 @@ class Integers(Values):
 
     def _neighbours(self, name: str, given: int | Sequence[int]) -> list[str]:
         """The group of every value, named by the first and the last value in it."""
+        if self._declared > _MOST_GROUPED or not -INT64_END <= self.first <= self.last < INT64_END:
+            raise DomainError(
+                f"Groups {name!r} list the integers from {self.first} to {self.last} one by one; at most "
+                f"{_MOST_GROUPED:,} of 64 bits can be grouped. Use Bins."
+            )
         values = np.arange(self.first, self.last + 1, self.step, dtype=np.int64)
         if isinstance(given, int) and not isinstance(given, bool) and given > 0:
             number = values // given

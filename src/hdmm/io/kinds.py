@@ -53,6 +53,7 @@ from hdmm.matrix import (
     Eye,
     Forest,
     Haar,
+    HalvedTriangle,
     Intervals,
     Matrix,
     Nested,
@@ -329,7 +330,7 @@ KINDS: Mapping[type, Sequence[FileKind]] = {
     PredicateSet: tuple(map(_predicates, PREDICATE_SETS)),
     Strategy: (_kind(Strategy, {**_OVER, "blocks": FactorProducts, "inference": str}, _strategy),),
     Matrix: (
-        *map(_of_fields, (Eye, Ones, Haar, Residual, Nested, Permuted, Repeated, Dense)),
+        *map(_of_fields, (Eye, Ones, Haar, HalvedTriangle, Residual, Nested, Permuted, Repeated, Dense)),
         *map(_of_fields, (Cumulative, AllIntervals, Intervals, RowScaled)),
         _kind(ExtendedDiagonal, {"theta": _ARRAY}, PIdentity, _p_identity, name="PIdentity"),
         _kind(ExtendedDiagonal, _TREE, TreeIdentity, _tree_identity, name="TreeIdentity"),

@@ -12,6 +12,7 @@ from hdmm.matrix.dense import nbytes, to_dense
 from hdmm.matrix.elementary import Cumulative, Dense, Diag, Eye, Ones, Residual, Sparse
 from hdmm.matrix.extended import ExtendedDiagonal, PIdentity, TreeIdentity
 from hdmm.matrix.grams import gram, gram_inverse
+from hdmm.matrix.halved import HalvedTriangle
 from hdmm.matrix.intervals import AllIntervals, AllIntervalsGram, Intervals
 from hdmm.matrix.matrix import Array, Matrix, Transpose
 from hdmm.matrix.nested import Forest, Haar, Nested
@@ -35,6 +36,7 @@ __all__ = [
     "Forest",
     "Gram",
     "Haar",
+    "HalvedTriangle",
     "Intervals",
     "Kron",
     "Matrix",

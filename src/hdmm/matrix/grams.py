@@ -12,6 +12,7 @@ from hdmm.matrix.compose import Kron, Stack, Sum, summed
 from hdmm.matrix.dense import to_dense
 from hdmm.matrix.elementary import Dense, Diag, Eye, Ones, Residual, Sparse
 from hdmm.matrix.extended import ExtendedDiagonal
+from hdmm.matrix.halved import HalvedTriangle
 from hdmm.matrix.intervals import AllIntervals, AllIntervalsGram, Intervals
 from hdmm.matrix.matrix import Array, Matrix, frozen
 from hdmm.matrix.nested import Forest, Haar, Nested, eliminate, haar_inverse, padded
@@ -218,6 +219,11 @@ def _(A: Haar) -> Matrix:
     F, widths, C = haar_inverse(A.n)
     wavelets = Gram(Nested(frozen(F), widths))
     return Sum((wavelets, Scaled(-1, Gram(Dense(frozen(C)))))) if len(C) else wavelets
+
+
+@gram_inverse.register
+def _(A: HalvedTriangle) -> Matrix:
+    return Gram(A.inverse.T)  # (AᵀA)⁻¹ = BBᵀ
 
 
 @gram_inverse.register

@@ -13,6 +13,7 @@ from hdmm.matrix.compose import Kron, Stack
 from hdmm.matrix.dense import to_dense
 from hdmm.matrix.elementary import Cumulative, Dense, Eye, Ones, Residual, Sparse
 from hdmm.matrix.extended import ExtendedDiagonal, column_scale, entries_of, refilled
+from hdmm.matrix.halved import HalvedTriangle
 from hdmm.matrix.intervals import AllIntervals, Intervals
 from hdmm.matrix.matrix import Array, Matrix, frozen
 from hdmm.matrix.nested import Forest, Haar, Nested
@@ -41,6 +42,8 @@ def entries(A: Matrix) -> tuple[int, int]:
             return _extent(array)
         case Sparse(csr):
             return _extent(csr.data)
+        case HalvedTriangle(_, triangles) if triangles.dtype.kind == "i":
+            return A.extent
         case ExtendedDiagonal(below, d) if d is not None:
             return _hull(_extent(d), entries(below))
         case Permuted(inner, _) | Repeated(inner, _):

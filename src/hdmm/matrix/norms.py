@@ -9,9 +9,10 @@ import numpy as np
 
 from hdmm.base.exceptions import MatrixError
 from hdmm.matrix.compose import Kron, Stack
-from hdmm.matrix.dense import columns, refuse_long
+from hdmm.matrix.dense import columns, refuse_above, refuse_long
 from hdmm.matrix.elementary import Cumulative, Dense, Eye, Ones, Residual, Sparse
 from hdmm.matrix.extended import ExtendedDiagonal
+from hdmm.matrix.halved import HalvedTriangle
 from hdmm.matrix.intervals import AllIntervals, Intervals
 from hdmm.matrix.matrix import Array, Matrix, Transpose
 from hdmm.matrix.nested import Forest, Haar, Nested
@@ -89,6 +90,14 @@ def _(A: Nested | Forest, order: Order) -> Array:
 
 
 @_column_norms.register
+def _(A: HalvedTriangle, order: Order) -> Array:
+    if order == 2 or A.left.dtype.kind == "f":
+        return A.squared_columns if order == 2 else _by_columns(A, order)
+    refuse_above(A, 2**30, "for its norms of order 1")
+    return _exact_sum(np.abs(A.matmat(np.eye(A.n, dtype=np.int64))), axis=0)
+
+
+@_column_norms.register
 def _(A: ExtendedDiagonal, order: Order) -> Array:
     if order == A.order:
         return np.ones(A.shape[1])  # by construction
@@ -136,6 +145,8 @@ def _(A: Transpose, order: Order) -> Array:
             return _column_norms(Dense(array.T), order)
         case Sparse(csr):
             return _column_norms(Sparse(csr.T), order)
+        case HalvedTriangle() as inner if order == 2:
+            return inner.squared_rows()
         case inner if isinstance(inner, ZERO_ONE):
             return inner.matmat(np.ones((A.shape[0], 1), dtype=np.int64))[:, 0]
         case _:

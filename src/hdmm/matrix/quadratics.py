@@ -15,8 +15,9 @@ from hdmm.matrix.compose import Kron, Stack, Sum, linear
 from hdmm.matrix.dense import columns, listed_rows, refuse_above, rows
 from hdmm.matrix.elementary import Cumulative, Dense, Diag, Eye, Ones, Residual, Sparse
 from hdmm.matrix.grams import conjugated
-from hdmm.matrix.intervals import AllIntervals, Intervals
-from hdmm.matrix.matrix import Array, Matrix, frozen, inverse
+from hdmm.matrix.halved import HalvedTriangle
+from hdmm.matrix.intervals import AllIntervals, AllIntervalsGram, Intervals
+from hdmm.matrix.matrix import Array, Matrix, Transpose, frozen, inverse
 from hdmm.matrix.nested import Forest, Nested, by_node, padded
 from hdmm.matrix.norms import ZERO_ONE
 from hdmm.matrix.traces import diagonal, total, trace
@@ -83,6 +84,8 @@ def _(W: Ones, Z: Matrix) -> Array:
 @_by_workload.register(Intervals)
 @_by_workload.register(AllIntervals)
 def _(W: Cumulative | Intervals | AllIntervals, Z: Matrix) -> Array:
+    if isinstance(W, Cumulative) and isinstance(Z, Gram) and (B := _triangle(Z)) is not None:
+        return B.squared_rows(sums=True)
     if _is_simple(Z) or W.shape[0] * _TABLE <= W.n**2:
         return _by_middle(Z, W)
     ends, squares, out = np.arange(1, W.n + 1), np.zeros(W.n + 1), np.zeros(W.shape[0])
@@ -180,6 +183,11 @@ def _(Z: Gram, W: Matrix) -> Array:
     return out
 
 
+def _triangle(Z: Gram) -> HalvedTriangle | None:
+    """B, where Z is BBᵀ."""
+    return Z.inner.inner if isinstance(Z.inner, Transpose) and isinstance(Z.inner.inner, HalvedTriangle) else None
+
+
 def _is_simple(Z: Matrix) -> bool:
     match Z:
         case Eye() | Ones() | Residual() | Diag():
@@ -270,6 +278,19 @@ def _forest(A: Gram, B: Matrix) -> float | None:
     return float((rows @ A.inner.csr.T).power(2).sum())
 
 
+def _halved(A: Gram, B: Matrix) -> float | None:
+    """‖PF‖²_F for prefixes P; with S for the sums of columns of PF, all ranges have n + 1 times that less ‖S‖²."""
+    F = _triangle(A)
+    match B:
+        case Gram(Cumulative()) if F is not None:
+            return float(F.squared_rows(sums=True).sum())
+        case AllIntervalsGram(n) if F is not None:
+            S = F.T @ np.arange(n, 0, -1.0)
+            return (n + 1) * float(F.squared_rows(sums=True).sum()) - float(S @ S)
+        case _:
+            return None
+
+
 def _gram(A: Gram, B: Matrix) -> float | None:
     """tr(FᵀF·B) = Σ_r f_r B f_rᵀ over the rows of F; with B = GᵀG it is ‖G Fᵀ‖²_F."""
     F = A.inner
@@ -309,6 +330,7 @@ _RULES: tuple[tuple[type[Matrix], Callable[[Any, Matrix], float | None]], ...] =
     (Kron, _kron),
     (Gram, _nested),
     (Gram, _forest),
+    (Gram, _halved),
     (Gram, _gram),
     (Dense, _dense),
 )

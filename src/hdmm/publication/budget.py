@@ -44,7 +44,7 @@ class Budget:
         return self.cap - self.spent
 
     def times(self, unit: Unit) -> int:
-        """How many times a spend on this unit of privacy counts; 1 also where `unpayable` says why it cannot."""
+        """How many times a spend on this unit of privacy counts; 1 if it cannot be paid (see `unpayable`)."""
         return 1 if self.unit is None else steps(self.unit, unit) or 1
 
     def shown(self, amount: Fraction) -> str:
@@ -53,7 +53,7 @@ class Budget:
 
     @property
     def summary(self) -> str:
-        """What is spent and left, in words."""
+        """What was spent and what is left, in words."""
         cap, spent, left = map(self.shown, (self.cap, self.spent, self.remaining))
         hidden = "" if self.unit is None else f" The amounts hide {shown_unit(self.unit)}."
         return f"Dataset {self.dataset!r}: {left} left of {cap}; {spent} spent.{self._in_epsilon}{hidden}"
@@ -86,7 +86,7 @@ class Budget:
 
     @property
     def name_warning(self) -> str | None:
-        """What to ask oneself before a name near others opens an account; None if none is near."""
+        """A warning before a name that is close to others opens an account; None if no name is close."""
         if not self.near:
             return None
         return (
@@ -130,7 +130,7 @@ def paying_ledger(spec: Spec, found: Budget, *, new_dataset: bool) -> Ledger:
 
 
 def check_payable(spec: Spec, found: Budget) -> None:
-    """Raise BudgetError if a release cannot be paid, which says why and what to do."""
+    """Raise BudgetError, which says why and what to do, if a release cannot be paid."""
     if why := unpayable(spec, found):
         raise BudgetError(why)
 
@@ -213,7 +213,7 @@ def cost(spec: Spec, found: Budget) -> Fraction:
 
 
 def converted(spec: Spec, found: Budget) -> str:
-    """A sentence about a spend that counts several times, because the account has another unit; else nothing."""
+    """A sentence about a spend that counts several times because the account has another unit; otherwise empty."""
     times = found.times(spec.unit)
     if times == 1 or found.unit is None:
         return ""

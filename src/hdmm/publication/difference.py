@@ -193,7 +193,7 @@ def _table(first: Published, second: Published, name: str, relation: Relation, l
 
 
 def _margin(one: Array, two: Array, relation: Relation, level: float, noise: Noise) -> Array:
-    """How far two estimates of one number may be apart by noise."""
+    """The most by which noise may separate two estimates of one number."""
     match relation:
         case "same":
             return np.zeros(len(one))

@@ -84,14 +84,14 @@ def number_columns(table: Table) -> tuple[str, ...]:
     return NUMBER_COLUMNS if table.bins is None else (*NUMBER_COLUMNS, *BIN_COLUMNS)
 
 
-def write_csv(table: Table, file: BinaryIO) -> None:
-    """Write a table as CSV in UTF-8, rounded as docs/reference/spec.md says.
+def write_csv(table: Table, file: BinaryIO, columns: Sequence[FileColumn] | None = None) -> None:
+    """Write a table as CSV in UTF-8, rounded as docs/reference/spec.md says; `columns` are its own, if they are listed.
 
     Text that a spreadsheet would run as a formula gets a leading ' (security O2).
     """
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
     writer = csv.writer(text, lineterminator="\r\n")  # which makes it quote text that holds either character
-    writer.writerow([escape_formula(column.name) for column in file_columns(table)])
+    writer.writerow([escape_formula(column.name) for column in columns or file_columns(table)])
     ends = _bin_ends(table)
     for row, fine in zip(table.printed(exact=None), table.reliable.tolist(), strict=True):
         labels = [escape_formula(each) if isinstance(each, str) else each for each in _with_ends(row.labels, ends)]
@@ -105,12 +105,12 @@ def write_csv(table: Table, file: BinaryIO) -> None:
     text.detach()
 
 
-def write_parquet(table: Table, file: BinaryIO) -> None:
+def write_parquet(table: Table, file: BinaryIO, columns: Sequence[FileColumn] | None = None) -> None:
     """Write a table as Parquet: labels are text, numbers are floats with all their digits, and `reliable` is a boolean.
 
     Ends of bins are numbers. A heading that is not the name of its column is in the column's metadata, as `title`.
     """
-    schema = pa.schema([_parquet_field(column) for column in file_columns(table)])
+    schema = pa.schema([_parquet_field(column) for column in columns or file_columns(table)])
     bounds = () if table.bins is None else (table.bins.lower, table.bins.upper)
     numbers = [_blanked(table, k, each) for k, each in enumerate((*table.numbers, *bounds))]
     numbers += [table.reliable, np.array(table.notes, dtype=object)] if table.reliability.written else []
@@ -211,7 +211,7 @@ def _status(grade: str) -> str:
     return OBS_STATUS.get(grade, "U")
 
 
-def _csv_resource(table: Table) -> dict[str, Json]:
+def _csv_resource(table: Table, columns: Sequence[FileColumn]) -> dict[str, Json]:
     return {
         **({} if table.definition is None else {"sql": table.definition}),
         "format": "csv",
@@ -225,26 +225,29 @@ def _csv_resource(table: Table) -> dict[str, Json]:
             "header": True,
         },
         "schema": {
-            "fields": [{"name": column.name, **column.field} for column in file_columns(table)],
+            "fields": [{"name": column.name, **column.field} for column in columns],
             "missingValues": [""],
         },
     }
 
 
-def _parquet_resource(_: Table) -> dict[str, Json]:
+def _parquet_resource(_: Table, __: Sequence[FileColumn]) -> dict[str, Json]:
     return {"format": "parquet", "mediatype": "application/vnd.apache.parquet"}
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A format in which every table is published: how its file is written, and described in the data package."""
+    """A format in which every table is published: how its file is written, and described in the data package.
+
+    Both are given the table and its columns.
+    """
 
     name: str
     ending: str
-    write: Callable[[Table, BinaryIO], None]
+    write: Callable[[Table, BinaryIO, Sequence[FileColumn]], None]
     profile: str
-    resource: Callable[[Table], dict[str, Json]]
+    resource: Callable[[Table, Sequence[FileColumn]], dict[str, Json]]
 
     def path(self, table: str) -> str:
         """The file of a table, in the output folder."""
@@ -270,19 +273,19 @@ def file_paths(table: str) -> list[str]:
 
 def write_table(table: Table, folder: Path) -> list[Json]:
     """Write a table into a folder in every format, and return what the data package says of each file."""
-    found: list[Json] = []
+    columns, found = file_columns(table), list[Json]()
     notes = " ".join(filter(None, (table.note, None if table.bins is None else BINNED)))
     described = {"title": table.title, **({"description": notes} if notes else {})}
     for k, (each, path) in enumerate(zip(FORMATS, file_paths(table.name), strict=True)):
         name = table.name.lower()  # names differ in more than case
-        write_file(folder / path, lambda file, each=each: each.write(table, file))
+        write_file(folder / path, lambda file, each=each: each.write(table, file, columns))
         found.append(
             {
                 "name": f"{name}.{each.ending}" if k else name,
                 **_stated(folder / path, path),
                 "profile": each.profile,
                 **described,
-                **each.resource(table),
+                **each.resource(table, columns),
             }
         )
     return found

@@ -92,7 +92,7 @@ def metadata(spec: Spec, release: AnyRelease, expected: Sequence[Forecast]) -> d
 
 
 def read_metadata(folder: Path, *, links: bool = True) -> dict[str, Json] | None:
-    """What the metadata in a folder states; None if there is none. Without `links`, the file may not be one."""
+    """The content of the metadata in a folder; None if there is none. Without `links`, the file must not be a link."""
     path = folder / "metadata.json"
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | (0 if links else os.O_NOFOLLOW)), "rb") as file:

@@ -97,7 +97,7 @@ class OtherNoise:
 @final
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What a plan promises for a specification. `refused` is why a release with it would be, if it would."""
+    """What a plan promises for a specification. `refused` is the reason why its release would be refused, if any."""
 
     forecasts: tuple[Forecast, ...]
     tables: tuple[TableOutlook, ...]
@@ -160,7 +160,7 @@ def _by_table(spec: Spec, form: Form, expected: Sequence[Forecast], alone: Separ
 
 
 def _refusal(spec: Spec, form: Form) -> str | None:
-    """Why the kind of counts that [output] asks for cannot be made from the plan; None if it can."""
+    """The reason why the plan cannot give the kind of counts that [output] asks for; None if it can."""
     try:
         if spec.output.counts != "unbiased":
             check_nonnegative(form, integers=spec.output.counts == "integers")
@@ -194,7 +194,7 @@ def _least(spec: Spec, measured: Prepared) -> LeastBudget | None:
 
 
 def comparable(privacy: Privacy) -> Sequence[Privacy]:
-    """Guarantees that other noise gives, for comparison; the last one protects equally.
+    """Other guarantees, for comparison; the last one protects equally.
 
     Pure ε is compared with (ε, 10⁻⁹), and with ρ = ε²/2, which it implies; (ε, δ) with pure ε; ρ and μ with the pure ε
     where their noise has (ε, 10⁻⁹). Under the last one, whoever guesses at even odds whether rows are there is right
@@ -217,7 +217,7 @@ def comparable(privacy: Privacy) -> Sequence[Privacy]:
 
 
 def other_noise(spec: Spec, plan: Plan) -> tuple[OtherNoise, ...]:
-    """What the other noise gives, by a plan found in a tenth of the time limit, or a second."""
+    """The other guarantee, with margins by a plan found in a tenth of the time limit, or in a second."""
     others = comparable(spec.privacy)
     quick = optimize(
         spec.goal,

@@ -29,7 +29,7 @@ _MOST_NAMED = 20  # tables
 def record_of(report: Report, units: int | None = None) -> str:
     """The record of a release as YAML. `units` is about how many rows or persons are protected, if that is known."""
     variant, parameters = _variant(report)
-    found = templates("hdmm.publication", listed=listed, many=many, text=_text)
+    found = templates("hdmm.publication", listed=listed, many=many, text=_text, number=_number)
     return found.get_template("registry.yaml").render(
         report=report,
         about=report.letterhead,
@@ -65,6 +65,16 @@ def _errors(report: Report) -> str:
         if table.forecast is not None and table.forecast.rmse is not None
     ]
     return f"Typical errors, known before the data was read: {'; '.join(found)}." if found else ""
+
+
+def _number(value: float) -> str:
+    """A number as YAML of either version reads it: in 1.1 one without a point is text.
+
+    >>> _number(1e-9), _number(0.5)
+    ('1.0e-09', '0.5')
+    """
+    text = repr(value)
+    return text if "." in text else text.replace("e", ".0e")
 
 
 def _text(value: str) -> str:

@@ -4,17 +4,16 @@
 
 has a table of any attributes in O(cells · K), never negative, and all tables agree. It is fitted to the answers y_j of
 the blocks themselves, whatever their factors: χ² = Σ_j ω_j²‖N(⊗A)p − y_j‖² is what noise of variance 1/ω_j² says of a
-table of N rows, so no step looks at anything but the release. The start is the product that fits best, so that what was
-measured badly stays near independence. The descent ends once χ² is at most the number of answers, because beyond that
-it would fit noise, and no table has a χ² that noise alone would give one of all tables in a hundred releases, nor any
-number such a distance, even by Laplace noise: a small table that fits badly is not seen in the sum, nor a range that
-means more than a cell. Such tables and numbers count more, which brings the furthest table from 3 to 1.5 standard
-deviations on Adult. Nothing here is drawn at random: the same release gives the same fit.
+table of N rows, so no step looks at anything but the release. A fit to y would fit noise as well, most of all where
+tables are large. So it starts with the product that fits best, takes the noise out of what is left of every table, by
+how large its singular values are beside those of noise, and fits what remains; then it does so again from there. Tables
+that noise explains stay as the start has them, and strong ones are fitted closely: on a chain of ten attributes this
+brings the tables of pairs from 10.1 to 8.6 % off at ε = 0.1 and from 2.0 to 1.5 % at ε = 1, beside a descent that ends
+when χ² is the number of answers. Nothing here is drawn at random: the same release gives the same fit.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +21,7 @@ from functools import cache, reduce
 from typing import Any, final
 
 import numpy as np
-from scipy.special import chdtri, gammaincinv, ndtri, softmax
+from scipy.special import gammaincinv, ndtri, softmax
 from threadpoolctl import threadpool_limits
 
 from hdmm.base.exceptions import StrategyError
@@ -30,7 +29,7 @@ from hdmm.base.mixing import fixed_uniforms
 from hdmm.base.steps import shown_steps
 from hdmm.describe.domain import Domain
 from hdmm.describe.product import Attributes, Product
-from hdmm.matrix import Array, Matrix
+from hdmm.matrix import Array, Matrix, to_dense
 from hdmm.reconstruct.estimate import Estimate, TableEstimate
 from hdmm.strategy.blocks import Block, BlockTable
 
@@ -38,16 +37,19 @@ COMPONENTS = 200
 MOST_FITTED_CELLS = 1 << 27
 """Of a table, or of half of one for all components: 1 GiB."""
 
-_STEPS, _LEAST_STEPS = 2000, 200
-_WORK = 1 << 40  # numbers of all steps: minutes. A limit in seconds would make rows depend on the machine
+_ROUNDS, _STEPS, _LEAST_STEPS = 3, 600, 100
+_WORK = 1 << 39  # numbers of all steps of a round: minutes. A limit in seconds would make rows depend on the machine
 _LONG = 1 << 24  # numbers of a step from which on progress is shown
-_RATE, _LEAST_RATE = 0.1, 1e-3  # of a step on logarithms
+_RATE, _LAST_RATE, _LEAST_RATE = 0.1, 0.01, 1e-3  # of a step on logarithms
 _MEMORY = 0.9  # of slopes and of their squares
 _JITTER = 0.3  # of the logarithms at the start: components that are equal would stay equal
 _STALE = 30  # steps without a gain of _GAIN after which steps become shorter
 _GAIN = 1e-3
-_CHANCE = 0.01  # that any table, or number, is further from what was measured than is allowed, if the fit is the truth
-_REST = 0.3  # of the weight of those that are further: the others, or they would forget what was measured
+_LITTLE, _PART = 0.01, 0.1  # χ² per answer, and of that at the start, that is not fitted
+_SURE = 1.0  # standard deviations by which a table must be beyond noise
+_CHANCE = 0.01  # that any number is taken for more than noise if all are noise
+_MOST_BASIS, _MOST_SINGULAR = 1 << 18, 1 << 30  # numbers of a factor, and steps of a decomposition: parts of a second
+_FLAT = 1e-10  # of the largest singular value: another is 0
 _FINE = 0.01  # of a standard deviation: the most that single precision, which is twice as fast, may be off by
 _LEAST = 1e-300
 _COMMON = 0.2  # the fewer values are common, the lower
@@ -117,10 +119,27 @@ def fitted_components(
     (True, 2)
     """
     observed = _Observed.of(domain, blocks, answers, total, exact)
-    one = [np.zeros((n, 1)) for n in domain.shape]
-    start, _ = _descended(observed, one)
-    logs = [x + _JITTER * normals((len(x), components), stream=i) for i, x in enumerate(start)]
-    logs, misfit = _descended(observed, logs)
+    work = components * sum(y.size for y in observed.answers)
+    most = min(_STEPS, max(_LEAST_STEPS, _WORK // work))
+    # One BLAS thread: on matrices of these sizes, several mostly wait for each other.
+    with (
+        threadpool_limits(limits=1, user_api="blas"),
+        shown_steps("Fitting rows", (_ROUNDS + 1) * most, long=work > _LONG) as advance,
+    ):
+        start = _descended(observed, [np.zeros((n, 1)) for n in domain.shape], float(observed.count), most, advance)
+        logs, misfit, enough = start, math.nan, math.inf
+        for turn in range(_ROUNDS + 1):
+            shares = [softmax(x, axis=0).astype(observed.kind) for x in logs]
+            cleared, misfit, left = observed.without_noise(shares)
+            enough = min(_LITTLE * observed.count, _PART * left) if not turn else enough
+            if turn == _ROUNDS or (turn and left <= enough):
+                break
+            if not turn:
+                logs = [x + _JITTER * normals((len(x), components), stream=i) for i, x in enumerate(start)]
+            logs = _descended(cleared, logs, enough, most, advance)
+        if misfit > 1:  # by what is too little in any table, and in many of them more than noise
+            logs = _descended(observed, logs, float(observed.count), most, advance, rate=_LAST_RATE)
+            misfit = observed.without_noise([softmax(x, axis=0).astype(observed.kind) for x in logs])[1]
     shares = [softmax(x, axis=0) for x in logs]
     seen = {i for block in (*blocks, *(b for b, _ in exact)) for i in block.axes}
     missing = tuple(i for i in range(len(domain)) if i not in seen)
@@ -135,13 +154,11 @@ class _Observed:
     """Answers to blocks: the factors, each once, and per block which of them it has."""
 
     factors: tuple[tuple[Attributes, Matrix], ...]
+    bases: tuple[Array | None, ...]  # of what each factor can answer; None for anything
     members: tuple[tuple[int, ...], ...]
     answers: tuple[Array, ...]  # as shares of the total
     precisions: tuple[float, ...]  # of these
-    tables: tuple[int, ...]  # which blocks are of the same attributes
-    allowed: Array  # χ² of each table
-    furthest: float  # of a single number, in standard deviations
-    measured: int  # so many of the tables were measured; the others are exact
+    measured: int  # so many of the blocks were measured; the others are exact
     count: int  # of what was measured
     kind: type[np.floating[Any]]  # of numbers
 
@@ -165,68 +182,111 @@ class _Observed:
         precisions = tuple((table.weights * total).tolist())
         kind = np.float32 if max(precisions, default=0.0) * np.finfo(np.float32).eps < _FINE else np.float64
         shares = tuple((np.reshape(y, s) / total).astype(kind) for y, s in zip(given, shapes, strict=True))
-        kinds = [(j >= len(blocks), tuple(sorted(axes))) for j, axes in enumerate(table.axes)]
-        number = {kind: k for k, kind in enumerate(dict.fromkeys(kinds))}
-        tables = tuple(number[kind] for kind in kinds)
-        counts = np.bincount(tables, [y.size for y in given], len(number))
-        allowed = np.where([exact for exact, _ in number], counts, chdtri(counts, _CHANCE / max(len(number), 1)))
-        measured = sum(not exact for exact, _ in number)
+        bases = tuple(_basis(A) for _, A in table.distinct)
         count = max(sum(y.size for y in answers), 1)
-        furthest = math.log(count / _CHANCE) / math.sqrt(2)  # by Laplace noise, whose tails are the heavier
-        return cls(table.distinct, members, shares, precisions, tables, allowed, furthest, measured, count, kind)
+        return cls(table.distinct, bases, members, shares, precisions, len(blocks), count, kind)
 
-    def loss(self, shares: Sequence[Array], stress: Array) -> tuple[Array, float, list[Array]]:
-        """χ² of every table, by how much numbers that are too far away exceed what is allowed, and the slopes.
-
-        These are of the sum of χ², with this stress on each table and a stress of 1 on numbers too far away.
-        """
+    def seen(self, shares: Sequence[Array]) -> list[Array]:
+        """What every factor answers, a column per component."""
         inputs = [reduce(_row_products, (shares[i] for i in axes)) for axes, _ in self.factors]
-        seen = [A.matmat(x) for (_, A), x in zip(self.factors, inputs, strict=True)]
-        slopes = [np.zeros_like(x) for x in seen]
-        squares, beyond = np.zeros(len(self.allowed)), 0.0
-        for j, (each, y, precision) in enumerate(zip(self.members, self.answers, self.precisions, strict=True)):
-            off = precision * (_mean_of([seen[f] for f in each]).reshape(y.shape) - y)
-            k, over = self.tables[j], off * off - self.furthest**2
-            squares[k] += np.vdot(off, off)
-            beyond += float(np.maximum(over, 0.0).sum())
-            pull = np.where(over > 0, off, float(stress[k]) * off)
-            _add_slopes(slopes, each, (2 * precision) * pull, seen)
-        found = [np.zeros_like(x) for x in shares]
+        return [A.matmat(x) for (_, A), x in zip(self.factors, inputs, strict=True)]
+
+    def off(self, j: int, seen: Sequence[Array]) -> Array:
+        """How far the distribution is from what block j was answered, in standard deviations."""
+        y = self.answers[j]
+        return self.precisions[j] * (_mean_of([seen[f] for f in self.members[j]]).reshape(y.shape) - y)
+
+    def loss(self, shares: Sequence[Array]) -> tuple[float, list[Array]]:
+        """χ², and its slopes."""
+        seen = self.seen(shares)
+        slopes, found, squares = [np.zeros_like(x) for x in seen], [np.zeros_like(x) for x in shares], 0.0
+        for j, (each, precision) in enumerate(zip(self.members, self.precisions, strict=True)):
+            off = self.off(j, seen)
+            squares += float(np.vdot(off, off))
+            _add_slopes(slopes, each, (2 * precision) * off, seen)
         for (axes, A), slope in zip(self.factors, slopes, strict=True):
             _add_slopes_by_component(found, axes, A.T.matmat(slope), shares)
-        return squares, beyond, found
+        return squares, found
+
+    def without_noise(self, shares: Sequence[Array]) -> tuple[_Observed, float, float]:
+        """The answers without what noise explains of their distance from a distribution.
+
+        Also χ² of this distribution, per measured number, and the part of χ² that is not noise.
+        """
+        furthest = math.log(self.count / _CHANCE) / math.sqrt(2)  # by Laplace noise, whose tails are the heavier
+        seen, found, whole, left = self.seen(shares), list[Array](), 0.0, 0.0
+        for j, (each, y) in enumerate(zip(self.members, self.answers, strict=True)):
+            off = self.off(j, seen)
+            kept = off
+            if j < self.measured:
+                kept = np.where(np.abs(off) > furthest, off, _signal(off, [self.bases[f] for f in each]))
+                whole += float(np.vdot(off, off))
+            found.append((y + (off - kept) / self.precisions[j]).astype(self.kind))
+            left += float(np.vdot(kept, kept))
+        return replace(self, answers=tuple(found)), whole / self.count, left
 
 
-def _descended(observed: _Observed, logs: list[Array]) -> tuple[list[Array], float]:
-    """The logarithms of shares after Adam's steps, until χ² is what noise allows or there is no gain; χ² per answer."""
-    work = logs[0].shape[1] * sum(y.size for y in observed.answers)
-    # One BLAS thread: on matrices of these sizes, several mostly wait for each other.
-    with (
-        threadpool_limits(limits=1, user_api="blas"),
-        shown_steps("Fitting rows", _STEPS, long=work > _LONG) as advance,
-    ):
-        return _steps(observed, logs, min(_STEPS, max(_LEAST_STEPS, _WORK // work)), advance)
+def _basis(A: Matrix) -> Array | None:
+    """Orthonormal columns that span all answers to A; None if that is everything, or too many to find out."""
+    if A.shape[0] * A.shape[1] > _MOST_BASIS:
+        return None
+    U, s, _ = np.linalg.svd(to_dense(A), full_matrices=False)
+    kept = s > s.max(initial=0.0) * _FLAT
+    return None if kept.sum() == A.shape[0] else U[:, kept]
 
 
-def _steps(observed: _Observed, logs: list[Array], most: int, advance: Callable[[], None]) -> tuple[list[Array], float]:
+def _signal(z: Array, bases: Sequence[Array | None]) -> Array:
+    """What is estimated of X from z = X + noise of variance 1, of which the bases say where X is.
+
+    Singular values of noise alone end near √m + √n, so those beyond are signal, and are made smaller by the share of
+    noise in them, which is optimal for large tables (Gavish and Donoho, "Optimal shrinkage of singular values", 2017).
+    All others are multiplied by one number, as James and Stein do: 1 - their number / their sum of squares.
+    """
+    z = z.astype(np.float64)
+    for k, Q in enumerate(bases):
+        z = z if Q is None else np.moveaxis(np.tensordot(Q.T, z, (1, k)), 0, k)
+    shape, at = z.shape, _middle(z.shape)
+    R = z.reshape(math.prod(shape[:at]), -1)
+    if at in (0, len(shape)) or R.size * min(R.shape) > _MOST_SINGULAR:
+        z = z * _kept(float(np.vdot(z, z)), z.size)
+    else:
+        U, s, V = np.linalg.svd(R, full_matrices=False)
+        m, n = sorted(R.shape)
+        beyond = s > math.sqrt(m) + math.sqrt(n)
+        bulk = _kept(float(np.vdot(s[~beyond], s[~beyond])), (m - int(beyond.sum())) * (n - int(beyond.sum())))
+        spikes = np.sqrt(np.maximum((s * s - m - n) ** 2 - 4 * m * n, 0)) / np.maximum(s, _LEAST)
+        z = ((U * np.where(beyond, spikes, bulk * s)) @ V).reshape(shape)
+    for k, Q in enumerate(bases):
+        z = z if Q is None else np.moveaxis(np.tensordot(Q, z, (1, k)), 0, k)
+    return z
+
+
+def _kept(squares: float, count: int) -> float:
+    """The factor of James and Stein, 0 where noise alone has so large a sum of squares once in six times."""
+    return max(0.0, 1 - (count + _SURE * math.sqrt(2 * count)) / max(squares, _LEAST))
+
+
+def _descended(
+    observed: _Observed,
+    logs: list[Array],
+    enough: float,
+    most: int,
+    advance: Callable[[], None],
+    *,
+    rate: float = _RATE,
+) -> list[Array]:
+    """The logarithms of shares after Adam's steps, until χ² is small enough or there is no gain."""
     moment, square = ([np.zeros_like(x) for x in logs] for _ in range(2))
-    best, least, misfit, since, rate = logs, math.inf, math.nan, 0, _RATE
-    stress, first = np.ones(len(observed.allowed)), most
-    for step in itertools.count(1):
+    best, least, since = logs, math.inf, 0
+    for step in range(1, most + 1):
         advance()
         shares = [softmax(x, axis=0).astype(observed.kind) for x in logs]
-        squares, beyond, slopes = observed.loss(shares, stress)
-        # What is more than noise: of all that was measured, of single tables, and of single numbers.
-        whole, each = squares[: observed.measured].sum() / observed.count, squares - observed.allowed
-        excess = max(whole - 1, 0.0) * observed.count + float(np.maximum(each, 0.0).sum()) + beyond
-        since = 0 if excess < least * (1 - _GAIN) else since + 1
-        if excess < least:
-            best, least, misfit = logs, excess, whole
-        if whole <= 1:
-            first = min(first, step)
-        if not excess or step >= min(most, max(_LEAST_STEPS, 2 * first)):  # single tables take no longer than all
+        squares, slopes = observed.loss(shares)
+        since = 0 if squares < least * (1 - _GAIN) else since + 1
+        if squares < least:
+            best, least = logs, squares
+        if least <= enough:
             break
-        stress = np.where((each > 0) | (whole > 1), 1.0, _REST)
         if since > _STALE:  # it moves to and fro across a narrow valley
             if rate < _LEAST_RATE:
                 break
@@ -241,7 +301,7 @@ def _steps(observed: _Observed, logs: list[Array], most: int, advance: Callable[
             deviation = np.sqrt(square[i] / (1 - _MEMORY**step))
             after.append(x - scale * moment[i] / np.maximum(deviation, _LEAST))
         logs = after
-    return best, misfit
+    return best
 
 
 def _row_products(A: Array, B: Array) -> Array:

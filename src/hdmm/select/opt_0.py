@@ -37,10 +37,11 @@ from hdmm.matrix import (
 )
 from hdmm.matrix.blocked import coarsened
 from hdmm.matrix.grams import conjugated
-from hdmm.matrix.matrix import frozen, inverse
+from hdmm.matrix.matrix import inverse
 from hdmm.privacy.guarantee import Noise
 from hdmm.select.family import LARGEST, Implicit
 from hdmm.select.gaussian_optimum import TridiagonalInverse, eigen_seconds, gaussian_optimum
+from hdmm.select.halved_root import halved_root
 from hdmm.select.minimize import minimize, minimize_projected
 from hdmm.select.search import Search
 from hdmm.select.theta import DenseTheta, WindowedTheta, Windows, theta_of
@@ -48,6 +49,7 @@ from hdmm.select.tree import nested_groups, optimize_forest, optimize_tree, tree
 
 _DENSE = 8192  # cells beyond which Θ is supported on the nodes of its tree
 _SMALL = 64  # cells up to which one restart tries several starts: they take milliseconds
+_HALVED = 1e-4  # seconds per cell of the optimum for prefixes and ranges: 6 s at 65,536
 MAX_EIGEN = 4096  # cells past which the Gaussian optimum, O(n³) per step, gives way to a tree
 _QUICK = 256  # cells up to which a step of the Gaussian optimum takes a millisecond
 _PRECISE, _CLOSE = 1e-5, 1e-3  # how far the Gaussian optimum may be from its bound, there and on more cells
@@ -70,7 +72,7 @@ def opt_0(V: Matrix, search: Search, noise: Noise = Noise.LAPLACE) -> Matrix:
     identity's. The result is never worse than the identity, which is returned if nothing beats it, and always supports
     V. If V is made of nested groups of cells, the extra rows are these groups. Else, up to 8192 cells Θ is dense, or
     local to a tree's nodes and their neighbours; beyond, it is supported on the nodes of a tree. With Gaussian noise
-    the optimum is unique up to 4096 cells, and restarts change nothing.
+    the optimum is unique up to 4096 cells, and for prefixes and ranges on any number, and restarts change nothing.
 
     >>> from hdmm.matrix import AllIntervalsGram, trace_product, gram_inverse
     >>> from hdmm.select.search import first_search
@@ -88,9 +90,10 @@ def opt_0(V: Matrix, search: Search, noise: Noise = Noise.LAPLACE) -> Matrix:
         return Ones(1, n)
     if noise is Noise.GAUSSIAN and exchangeable(V) and total(V) >= whole:
         return _even_optimum(V)
-    ends = TridiagonalInverse.of(V) if noise is Noise.GAUSSIAN and FEW < n <= MAX_EIGEN else None
-    if ends is not None and search.affords(eigen_seconds(n) / 4):
-        return Dense(frozen(ends.factor(ends.dual()[1])))
+    ends = TridiagonalInverse.of(V) if noise is Noise.GAUSSIAN and n > FEW else None
+    if ends is not None and search.affords(_HALVED * n):
+        A = halved_root(ends)
+        return Scaled(1 / math.sqrt(int(A.squared_columns.max())), A)
     if noise is Noise.GAUSSIAN and n <= MAX_EIGEN and search.affords(eigen_seconds(n)):
         return gaussian_optimum(V, search, tolerance=_PRECISE if n <= _QUICK else _CLOSE).A
     search = search.rescaled(1 / whole)

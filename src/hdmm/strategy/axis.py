@@ -34,6 +34,7 @@ from hdmm.matrix import (
     Eye,
     Gram,
     Haar,
+    HalvedTriangle,
     Kron,
     Matrix,
     Ones,
@@ -328,7 +329,8 @@ def is_structured(A: Matrix) -> bool:
     >>> is_structured(Eye(3)), is_structured(Ones(1, 3))
     (True, False)
     """
-    return isinstance(A.inner if isinstance(A, Permuted) else A, (ExtendedDiagonal, Eye, Haar))
+    inner = A.inner if isinstance(A, Permuted | Scaled) else A
+    return isinstance(inner, (ExtendedDiagonal, Eye, Haar, HalvedTriangle))
 
 
 def _inverted(G: Array) -> tuple[Array, Array] | None:

@@ -65,7 +65,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _outcome(stop: BaseException, arguments: list[str]) -> str:
-    """What a command has spent that ends like this, and what is left to do."""
+    """What a command that ends like this has spent, and what is left to do."""
     if isinstance(stop, Interrupted):
         return str(stop)
     if isinstance(stop, KeyboardInterrupt) and isinstance(stop.__context__, HdmmError):

@@ -86,14 +86,14 @@ def check(spec: Path, looks: bool, yes: bool, strict: bool, given: SpecOverrides
 
 
 def _warnings(spec: Spec, account: Budget, data: Data | None) -> list[str]:
-    """What a release would not be refused for, but which may not be meant."""
+    """Findings for which no release is refused, but which may not be intended."""
     warned = [account.name_warning, replaced(spec), secret_warning(spec)]
     columns = ["No data is named, so its columns were not checked."] if data is None else doubtful_types(data)
     return [*filter(None, warned), *columns, *spec.advice]
 
 
 def _end(refused: Sequence[HdmmError], warnings: Sequence[str], *, as_json: bool) -> None:
-    """End the command with what a release would end with; warnings are given only if they count as errors."""
+    """End the command with the exit code of a release; warnings are given only if they count as errors."""
     if refused:
         whole = f"At present a release would be refused. {' '.join(map(str, refused))}"
         raise click.exceptions.Exit(failed(type(refused[0])(whole), as_json=as_json))
@@ -144,7 +144,7 @@ def _show_look(data: Data, out: Output) -> dict[str, object]:
 
 
 def _rule_of(report: AttributeReport, data: Data) -> str:
-    """What becomes of rows with such a value, in words."""
+    """What happens to rows with such a value, in words."""
     is_amount = report.attribute in data.domain.names and data.domain[report.attribute].values.divided
     return "in no sum of it" if is_amount else _RULE_WORDS[report.rule]
 

@@ -136,7 +136,7 @@ def _ask_tables(columns: Sequence[DescribedColumn], out: Output) -> tuple[tuple[
 
 
 def _answer(question: str, read: Callable[[str], T], out: Output) -> T | None:
-    """What an answer says, asked again until it says something; None for no answer."""
+    """The meaning of an answer, which is asked for until it can be read; None for no answer."""
     while text := _text(question):
         try:
             return read(text)
@@ -151,7 +151,7 @@ def _text(question: str) -> str:
 
 
 def _values(name: str, text: str) -> Values:
-    """The values that an answer writes, by the way it is written."""
+    """The values that an answer stands for, by its notation."""
     word, _, rest = text.partition(" ")
     if word.lower() == "bins":
         found = written_values("bins", rest)

@@ -49,7 +49,7 @@ def common(command: Command) -> Command:
 @final
 @dataclass(frozen=True, slots=True)
 class SpecOverrides:
-    """What a command line says in place of a specification's own words."""
+    """What a command line gives in place of values of the specification."""
 
     variables: dict[str, str]
     source: str | None
@@ -130,7 +130,7 @@ def by_name(given: Iterable[tuple[str, str, str]], words: tuple[str, str], examp
 
 
 def confirm(question: str, matter: str, out: Output, *, yes: bool) -> None:
-    """Ask unless the answer was given; the command ends here if the user does not agree."""
+    """Ask unless the answer was given; end the command if the user does not agree."""
     if yes:
         return
     if not sys.stdin.isatty() or not out.speaks:

@@ -206,7 +206,7 @@ def _say_margins(spec: Spec, tables: Sequence[TableOutlook], out: Output) -> Non
 
 
 def _ratio_lines(tables: Sequence[TableOutlook]) -> list[str]:
-    """What the margins of means, percentages and quantiles are of, or why there are none."""
+    """The group sizes at which margins of means, percentages and quantiles are stated, or why there are none."""
     assumed = [t.table for t in tables if t.assumed and t.worst is not None]
     left_out = [t.table for t in tables if t.worst is None]
     binned = [t.table for t in tables if t.noise_only]
@@ -250,7 +250,7 @@ def _say_budgets(spec: Spec, tables: Sequence[TableOutlook], out: Output) -> lis
 
 
 def _least_lines(spec: Spec, tables: Sequence[TableOutlook], least: LeastBudget | None) -> list[str]:
-    """From which budget on all margins hold, and how the declared one compares; what to do where none was asked for."""
+    """The smallest budget that meets all margins, beside the declared one; advice if no margin was asked for."""
     if least is None and any(t.asked is not None for t in tables):
         return ["Every margin that was asked for is of known counts, and holds at any budget."]
     if least is None:
@@ -316,7 +316,7 @@ def _outcome(spec: Spec, made: Planned) -> list[str]:
 
 
 def _plan_with(spec: Spec, folders: Sequence[Path], out: Output, engine: Device | None, *, same_rows: bool) -> bool:
-    """Show what earlier releases say, plan for the rest, and show what both say; whether it was interrupted."""
+    """Show the margins by earlier releases, plan the rest, show those of both; return whether it was interrupted."""
     release = combined_for(spec, [open_published(folder).release for folder in folders], same_rows=same_rows)
     found, interrupted = earlier_margins(spec, release), False
     rest = lacking(spec, found)
@@ -353,7 +353,7 @@ def _plan_with(spec: Spec, folders: Sequence[Path], out: Output, engine: Device 
 
 
 def _only(spec: Spec, rest: Spec) -> Spec:
-    """The specification that --only makes of it: by [[table]]s where all their tables are left."""
+    """The specification that --only makes of it: by [[table]]s if all their tables are left."""
     names: dict[str, None] = {}
     for table in rest.tables:
         whole = len(rest.groups[table.group]) == len(spec.groups[table.group])

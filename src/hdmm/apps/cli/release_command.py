@@ -157,7 +157,7 @@ def _spent(
 
 
 def _confirmed(ready: Preflight, out: Output, *, yes: bool, new_dataset: str | None) -> bool:
-    """Whether the user said that the dataset is new though its name is near another; ends if the user disagrees."""
+    """Whether the user confirmed that the dataset is new although its name is close to another; ends if they do not."""
     spec, account = ready.spec, ready.account
     check_payable(spec, account)  # before time is spent on a plan
     if new_dataset is not None and new_dataset != account.dataset:
@@ -175,7 +175,7 @@ def _confirmed(ready: Preflight, out: Output, *, yes: bool, new_dataset: str | N
 
 
 def _is_new(account: Budget, out: Output, *, named: bool) -> bool:
-    """Whether an account is opened under a name near others: --yes does not agree to that, only the name does."""
+    """Whether an account may be opened under a name close to others: only the repeated name agrees to it, not --yes."""
     why = account.name_warning
     if why is None or named:
         return named

@@ -39,6 +39,20 @@ _SIDES: dict[type[Expr], tuple[bool, int]] = {
     exp.LT: (False, -1),
 }  # whether the constant is the least, and what the whole numbers begin or end after it
 _QUOTED = re.compile(r"'((?:[^']|'')*)'")
+# A release finds tables in the schema in which DuckDB looks first; another schema may have one of the same name.
+_DUCKDB_TABLES = (
+    "SELECT table_name FROM duckdb_tables() "
+    "WHERE (database_name, schema_name) = (current_database(), current_schema()) UNION ALL "
+    "SELECT view_name FROM duckdb_views() WHERE (database_name, schema_name) = (current_database(), current_schema())"
+)
+_DUCKDB_COLUMNS = (
+    "SELECT column_name, data_type FROM duckdb_columns() WHERE table_name = ? "
+    "AND (database_name, schema_name) = (current_database(), current_schema()) ORDER BY column_index"
+)
+_DUCKDB_CHECKS = (
+    "SELECT expression FROM duckdb_constraints() WHERE table_name = ? AND constraint_type = 'CHECK' "
+    "AND (database_name, schema_name) = (current_database(), current_schema())"
+)
 _POSTGRES_TABLES = (
     "SELECT c.relname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
     "WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND pg_catalog.pg_table_is_visible(c.oid) "
@@ -65,19 +79,9 @@ def read_duckdb_catalogue(file: Path, table: str | None) -> tuple[tuple[Describe
     require_readable_file(file)
     try:
         with closing(open_duckdb(file)) as connection:
-            tables = connection.execute(
-                "SELECT table_name FROM duckdb_tables() WHERE NOT internal UNION ALL "
-                "SELECT view_name FROM duckdb_views() WHERE NOT internal"
-            ).fetchall()
-            name = _chosen(str(file), [each for (each,) in tables], table)
-            columns = connection.execute(
-                "SELECT column_name, data_type FROM duckdb_columns() WHERE table_name = ? AND NOT internal "
-                "ORDER BY column_index",
-                [name],
-            ).fetchall()
-            checks = connection.execute(
-                "SELECT expression FROM duckdb_constraints() WHERE table_name = ? AND constraint_type = 'CHECK'", [name]
-            ).fetchall()
+            name = _chosen(str(file), [each for (each,) in connection.execute(_DUCKDB_TABLES).fetchall()], table)
+            columns = connection.execute(_DUCKDB_COLUMNS, [name]).fetchall()
+            checks = connection.execute(_DUCKDB_CHECKS, [name]).fetchall()
     except duckdb.Error:
         raise DataError(
             f"{file} cannot be read as a DuckDB database. Check the path, and close the programs that write to it."
@@ -187,7 +191,7 @@ def _listed(condition: Expr) -> Sequence[object] | None:
 
 
 def _bounds(condition: Expr) -> list[tuple[bool, int]]:
-    """(whether it is the least, the whole number) of comparisons with a constant."""
+    """(whether it is a lower bound, the whole number) for each comparison with a constant."""
     if isinstance(condition, exp.Between) and isinstance(condition.this, exp.Column):
         ends = [(True, condition.args["low"], 0), (False, condition.args["high"], 0)]
     else:

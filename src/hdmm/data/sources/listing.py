@@ -136,7 +136,7 @@ def _is_table(name: str) -> bool:
 def _stem(name: str) -> str:
     """The name of a table without its suffixes: people for people.csv, people.CSV and people.csv.gz."""
     lower = name.lower()
-    return lower.removesuffix(next(end for end in sorted(CSV + PARQUET, key=len, reverse=True) if lower.endswith(end)))
+    return lower.removesuffix(next(end for end in CSV + PARQUET if lower.endswith(end)))
 
 
 def _format_of(folder: Path) -> str:

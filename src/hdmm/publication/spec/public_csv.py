@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from hdmm.base.exceptions import DataError, DomainError, SpecError
+from hdmm.base.numbers import many
 from hdmm.data.sources.csv_lines import csv_header, line_fields
 from hdmm.describe.domain import Domain
 from hdmm.describe.entries import Label
@@ -107,12 +108,10 @@ def read_lookup(path: Path, declared: Values | None) -> tuple[list[str], dict[st
         lines.append(line)
     order = list(range(len(values)))
     if declared is not None and size is not None:
-        missing = np.setdiff1d(np.arange(size), np.array(list(place), np.int64))
-        if missing.size:
-            label = shown(declared.label(int(missing[0])))
-            raise line_error(
-                path, 1, f"{missing.size:,} declared values are missing, such as {label}. Add a line for each."
-            )
+        if missing := size - len(place):
+            label = shown(declared.label(next(code for code in range(size) if code not in place)))
+            wanted = many(missing, "declared value")
+            raise line_error(path, 1, f"There is no line for {wanted}, such as {label}. Add one for each.")
         order = [place[code] for code in range(size)]
     return values, {name: [groups[i][k] for i in order] for k, name in enumerate(names[1:])}
 
@@ -202,8 +201,14 @@ def _read(path: Path, columns: dict[str, Values]) -> Array:
     others = [name for name in header if name not in columns]
     if len(others) != 1 or sorted(header) != sorted([*columns, *others]):
         raise _other_columns(path, header, columns)
+    shape = [values.size for values in columns.values()]
+    if (missing := math.prod(shape) - len(rows)) > 0:
+        raise DomainError(
+            f"{path} has no count for {missing:,} of {math.prod(shape):,} combinations of values. Give every "
+            "combination one row, with 0 where nobody is."
+        )
     codes = {name: {str(each.label(code)): code for code in range(each.size)} for name, each in columns.items()}
-    counts = np.full([values.size for values in columns.values()], -1, dtype=np.int64)
+    counts = np.full(shape, -1, dtype=np.int64)
     for line, fields in rows:
         words = dict(zip(header, map(str.strip, fields), strict=True))
         for name, known in codes.items():
@@ -216,9 +221,4 @@ def _read(path: Path, columns: dict[str, Values]) -> Array:
         if not (word.isascii() and word.isdigit() and len(word) <= 16):
             raise line_error(path, line, f"{shown(word)} is not a count. Give a whole number from 0 on.")
         counts[place] = int(word)
-    if (counts < 0).any():
-        raise DomainError(
-            f"{path} has no count for {int((counts < 0).sum()):,} of {counts.size:,} combinations of values. Give "
-            "every combination one row, with 0 where nobody is."
-        )
     return counts
