@@ -126,6 +126,16 @@ def test_no_entry_is_taken_modulo_64_bits(left: int, right: int) -> None:
             measure(Strategy(data.domain, (Block(1.0, ((0, A),)),)), data, privacy, ledger=None)
 
 
+def test_the_largest_entry_may_be_in_any_block() -> None:
+    once = np.ones((4, 1, 1), dtype=np.int64)
+    for place in range(2):
+        left = np.zeros((2, 2, 1), dtype=np.int64)
+        left[1, place] = 5
+        A = HalvedTriangle(4, once, left, np.ones_like(left))
+        assert entries(A) == (-5, 5)
+        assert written(A).max() == 5
+
+
 def test_parts_that_do_not_fit_are_refused() -> None:
     T, half = np.tril(np.ones((2, 2, 2))), np.ones((1, 2, 1))
     for wrong in ((5, T, half, half), (4, T[:, :, :1], half, half), (4, T, half, half[:, :1]), (4, T + 1, half, half)):
