@@ -30,8 +30,10 @@ from hdmm.measure.measure import measure
 from hdmm.measure.release import load_release
 from hdmm.privacy import gdp
 from hdmm.privacy import ledger as ledger_module
+from hdmm.privacy.chain import Broken, Draft, Verified, chained, spent_by
 from hdmm.privacy.gdp import gaussian_epsilon_up, is_private, mu_down, mu_of_pure_up, pure_is_gaussian, root
 from hdmm.privacy.guarantee import Privacy, error_factor, parameter, scaled
+from hdmm.privacy.purpose import debit_text
 from hdmm.privacy.spending import Spending
 from hdmm.privacy.units import UNITS, account, charge
 from hdmm.privacy.units import guarantee as of_units
@@ -357,3 +359,14 @@ def test_the_root_of_a_cap_is_exact_or_rounded_down(square: Fraction) -> None:
     assert isinstance(found, GaussianDP)
     assert found.mu**2 <= square < (found.mu + Fraction(1, 10**40)) ** 2
     assert (found.mu**2 == square) == (square in (Fraction(1, 4), Fraction(1, 9)))
+
+
+def test_what_a_debit_of_a_pure_release_was_charged_is_what_it_spends() -> None:
+    """Another version may have charged more than the least μ² of this one, and less is refused."""
+    units, text = charge(PureDP(2), "mu_squared"), debit_text("tables", None, None, Fraction(2))
+    for more in (0, 7):
+        record = chained(Verified(), Draft("debit", text, "now", "people", "mu_squared", units + more))
+        assert spent_by(record).pure_mu_squared == Fraction(units + more, UNITS)
+        assert spent_by(record).pure == 2
+    with pytest.raises(Broken, match="spends more than its amount"):
+        spent_by(chained(Verified(), Draft("debit", text, "now", "people", "mu_squared", units // 2)))
