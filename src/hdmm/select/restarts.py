@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import os
-import pickle  # nosec B403 (only written, to see what it takes)
 import signal
 import sys
 import threading
@@ -24,6 +23,7 @@ from dataclasses import dataclass, replace
 from multiprocessing import parent_process
 from multiprocessing.context import SpawnContext, SpawnProcess
 from multiprocessing.process import BaseProcess
+from multiprocessing.reduction import ForkingPickler
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias, final
 
@@ -151,8 +151,8 @@ def _most_in_memory() -> int:
 def _can_be_sent(job: Job) -> bool:
     """Whether a job is small, and holds nothing that only the caller's program has."""
     try:
-        pickle.Pickler(_Sent(), pickle.HIGHEST_PROTOCOL).dump(job)
-    except Exception:  # whatever cannot be pickled says so in its own way
+        ForkingPickler(_Sent()).dump(job)
+    except Exception:  # whatever cannot be sent says so in its own way
         return False
     return True
 
