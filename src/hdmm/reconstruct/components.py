@@ -236,7 +236,7 @@ def _basis(A: Matrix) -> Array | None:
 
 
 def _signal(z: Array, bases: Sequence[Array | None]) -> Array:
-    """What is estimated of X from z = X + noise of variance 1, of which the bases say where X is.
+    """What is estimated of X from z = X + noise of variance 1. The bases say where X is.
 
     Singular values of noise alone end near √m + √n, so those beyond are signal, and are made smaller by the share of
     noise in them, which is optimal for large tables (Gavish and Donoho, "Optimal shrinkage of singular values", 2017).
