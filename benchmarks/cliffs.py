@@ -115,7 +115,7 @@ def _limited(command: list[str], seconds: int, memory: float) -> dict[str, float
 
 
 def _search(w: Workload | dict[str, Workload], noise: str, objective: str | None = None) -> Callable[[], object]:
-    return lambda: hdmm.optimize(w, noise=noise, objective=objective, time_limit=_LIMIT, progress=False)
+    return lambda: hdmm.optimize(w, noise=noise, objective=objective, time_limit=_LIMIT, workers=1, progress=False)
 
 
 def _random_products(count: int, d: int = 6, n: int = 10) -> Workload:
@@ -158,7 +158,7 @@ def _ranges(n: int) -> Callable[[], object]:
 
 
 def _released(w: Workload) -> hdmm.Release:
-    plan = hdmm.optimize(w, restarts=1, time_limit=_LIMIT, progress=False)
+    plan = hdmm.optimize(w, restarts=1, time_limit=_LIMIT, workers=1, progress=False)
     rows = pa.table({name: np.zeros(100, dtype=np.int64) for name in w.domain.names})
     return plan.measure(hdmm.from_table(w.domain, rows), PureDP(1), ledger=None)
 
@@ -175,7 +175,7 @@ def _binary(d: int) -> Workload:
 
 def _measured(d: int) -> Callable[[], object]:
     w = Workload.marginals(Domain({f"a{i}": 10 for i in range(d)}), k=2)
-    plan = hdmm.optimize(w, restarts=1, time_limit=_LIMIT, progress=False)
+    plan = hdmm.optimize(w, restarts=1, time_limit=_LIMIT, workers=1, progress=False)
     rng = np.random.default_rng(0)
     rows = pa.table({name: rng.integers(0, 10, 100_000) for name in w.domain.names})
     return lambda: plan.measure(hdmm.from_table(w.domain, rows), PureDP(1), ledger=None)

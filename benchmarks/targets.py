@@ -123,7 +123,7 @@ def measure(row: Row, *, seed: int, restarts: int, time_limit: float | None) -> 
     """The row, measured. A target is met if it is met to the digits in which it is written."""
     w = row.build()
     start, used = time.perf_counter(), time.process_time()
-    plan = hdmm.optimize(w, noise=row.noise, seed=seed, restarts=restarts, time_limit=time_limit)
+    plan = hdmm.optimize(w, noise=row.noise, seed=seed, restarts=restarts, time_limit=time_limit, workers=1)
     seconds, used = time.perf_counter() - start, time.process_time() - used
     reached = plan.error if row.total else math.sqrt(plan.error / w.queries)
     met = reached <= float(row.reach) + half_digit(row.reach)

@@ -71,7 +71,7 @@ def workload(name: str) -> Workload:
 def selected(name: str, time_limit: float) -> dict[str, Any]:
     """HDMM: one call of hdmm.optimize with its defaults."""
     w = workload(name)
-    plan = hdmm.optimize(w, seed=0, time_limit=time_limit, progress=False)
+    plan = hdmm.optimize(w, seed=0, time_limit=time_limit, workers=1, progress=False)
     return {"rmse": math.sqrt(plan.error / w.queries), "operator": plan.operator, "stopped": plan.stopped}
 
 
@@ -128,7 +128,9 @@ def scale(family: str, method: str, n: int, time_limit: float, repeat: int) -> d
         strategy = STRATEGIES[method](w)
     else:  # HDMM, or one of its operators
         chosen = None if method == "HDMM" else _operator(w, method)
-        strategy = hdmm.optimize(w, restarts=repeat, time_limit=time_limit, operators=chosen, progress=False).strategy
+        strategy = hdmm.optimize(
+            w, restarts=repeat, time_limit=time_limit, operators=chosen, workers=1, progress=False
+        ).strategy
     selecting = time.monotonic() - begun
     data = from_array(w.domain, np.zeros(w.domain.shape, dtype=np.int8))
     begun = time.monotonic()
@@ -145,7 +147,9 @@ def alone(operator: str, size: int, time_limit: float) -> dict[str, Any]:
         domain = Domain({f"a{i}": 10 for i in range(size)})
         w = Workload.marginals(domain, k=range(min(size, 3) + 1))
     begun, since = time.process_time(), time.monotonic()
-    plan = hdmm.optimize(w, restarts=1, time_limit=time_limit, operators=_operator(w, operator), seed=0, progress=False)
+    plan = hdmm.optimize(
+        w, restarts=1, time_limit=time_limit, operators=_operator(w, operator), seed=0, workers=1, progress=False
+    )
     seconds, ended = time.process_time() - begun, time.monotonic() - since >= time_limit
     return {"seconds": seconds, "rmse": math.sqrt(plan.error / w.queries), "ended": ended}
 

@@ -16,7 +16,7 @@ from hdmm.matrix import to_dense
 from hdmm.privacy.guarantee import Noise
 from hdmm.select.goal import Goal
 from hdmm.select.opt_r import worst_marginals
-from hdmm.select.signed_cells import descend
+from hdmm.select.opt_s import descend
 from hdmm.select.worst_optimum import worst_optimum
 
 DOMAIN = Domain({"age": 8, "sex": 2, "place": 3})

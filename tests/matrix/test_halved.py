@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hdmm import ZCDP, Domain, PureDP, Strategy, StrategyError, from_array
 from hdmm.base.exceptions import MatrixError
 from hdmm.matrix import (
     AllIntervals,
@@ -24,6 +25,8 @@ from hdmm.matrix import (
     trace_product,
 )
 from hdmm.matrix.integers import entries
+from hdmm.measure.measure import measure
+from hdmm.strategy.blocks import Block
 
 
 def triangle(seed: int, n: int, leaf: int, levels: int, rank: int, *, largest: int = 3) -> HalvedTriangle:
@@ -75,13 +78,13 @@ def test_lengths_and_traces_are_those_of_dense_algebra(seed: int, shape: tuple[i
     np.testing.assert_allclose(A.squared_rows(), (D**2).sum(axis=1))
     np.testing.assert_allclose(A.squared_rows(sums=True), ((P @ D) ** 2).sum(axis=1), atol=1e-9)
     Z, H = gram_inverse(A), np.linalg.inv(D.T @ D)
-    near = {"rtol": 1e-6, "atol": 1e-9 * np.abs(H).max() * n**2}
-    np.testing.assert_allclose(trace(Z), np.trace(H), **near)
+    least = 1e-9 * float(np.abs(H).max()) * n**2
+    np.testing.assert_allclose(trace(Z), np.trace(H), rtol=1e-6, atol=least)
     for V in (Gram(Cumulative(n)), AllIntervalsGram(n), Eye(n)):
-        np.testing.assert_allclose(trace_product(Z, V), np.trace(H @ to_dense(V)), **near)
+        np.testing.assert_allclose(trace_product(Z, V), np.trace(H @ to_dense(V)), rtol=1e-6, atol=least)
     for W in (Cumulative(n), AllIntervals(n), Eye(n)):
         w = to_dense(W)
-        np.testing.assert_allclose(quadratic(W, Z), np.einsum("ij,jk,ik->i", w, H, w), **near)
+        np.testing.assert_allclose(quadratic(W, Z), np.einsum("ij,jk,ik->i", w, H, w), rtol=1e-6, atol=least)
 
 
 def test_norms_of_large_integers_are_exact() -> None:
@@ -92,6 +95,35 @@ def test_norms_of_large_integers_are_exact() -> None:
     assert [int(norm) for norm in column_norms(A, 2)] == expected.tolist()
     small = triangle(5, 29, 4, 3, 2)
     assert column_norms(small, 2).dtype == np.int64
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        (2**32, 2**32),
+        (-(2**63), 1),
+        (1, -(2**63)),
+        (-(2**63), -(2**63)),
+        (2**62, 2),
+        (2**62, 1),
+        (-3, 2**61),
+        (2**31, -7),
+    ],
+)
+def test_no_entry_is_taken_modulo_64_bits(left: int, right: int) -> None:
+    """S1: a file may hold any integers, and a norm that is too small would be too little noise."""
+    triangles = np.stack([np.eye(2, dtype=np.int64), np.array([[1, 0], [-(2**63), 1]])])
+    A = HalvedTriangle(3, triangles, np.full((1, 2, 1), left), np.full((1, 2, 1), right))
+    D = written(A)
+    assert [int(norm) for norm in column_norms(A, 1)] == np.abs(D).sum(axis=0).tolist()
+    assert [int(norm) for norm in column_norms(A, 2)] == (D**2).sum(axis=0).tolist()
+    least, most = entries(A)
+    assert least <= min(D.min(), -(2**63))
+    assert most >= D.max()
+    for privacy in (PureDP(1), ZCDP(1)):
+        data = from_array(Domain({"x": 3}), [1, 2, 3])
+        with pytest.raises(StrategyError):
+            measure(Strategy(data.domain, (Block(1.0, ((0, A),)),)), data, privacy, ledger=None)
 
 
 def test_parts_that_do_not_fit_are_refused() -> None:

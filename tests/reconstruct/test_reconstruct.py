@@ -15,6 +15,7 @@ import hdmm
 from hdmm import AllRange, Domain, Identity, Strategy, StrategyError, Workload
 from hdmm.describe.product import Product
 from hdmm.matrix import Cumulative, Dense, Eye, PIdentity, Residual, to_dense
+from hdmm.reconstruct import least_squares as least_squares_module
 from hdmm.reconstruct.estimate import CoordinateEstimate, all_values
 from hdmm.reconstruct.least_squares import reconstruct
 from hdmm.strategy.blocks import Block
@@ -62,6 +63,37 @@ def check(strategy: Strategy, workload: Workload, *, rel: float = 1e-7) -> None:
 @inferred
 def test_estimates_are_least_squares(name: str) -> None:
     check(FAMILIES[name], asks(FAMILIES[name]))
+
+
+LATER = [
+    Workload.marginals(Domain({f"a{i}": 2 + i for i in range(4)}), k=3),
+    Workload.marginals(Domain({"a": 3, "b": 2, "c": 1, "d": 4}), k=[1, 2]),
+]
+
+
+@pytest.mark.parametrize("workload", LATER, ids=str)
+def test_the_largest_parts_may_be_worked_out_when_a_table_asks_for_them(
+    workload: Workload, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same numbers, for tables that ask for them and for those that do not."""
+    domain = workload.domain
+    blocks = [Block(1.0 + j, [(i, Eye(domain.shape[i])) for i in p.axes]) for j, p in enumerate(workload.products)]
+    strategy = Strategy(domain, tuple(blocks))
+    answers, units = noisy(strategy)
+    tables = (workload + Workload.marginals(domain, k=1)).products
+    kept = reconstruct(strategy.form, answers, units)
+    monkeypatch.setattr(least_squares_module, "_KEPT", 0)
+    later = reconstruct(strategy.form, answers, units)
+    assert isinstance(kept, CoordinateEstimate)
+    assert isinstance(later, CoordinateEstimate)
+    assert isinstance(kept.parts, dict)
+    assert not isinstance(later.parts, dict)
+    assert set(later.parts) == set(kept.parts)
+    assert len(later.parts) == len(kept.parts)
+    np.testing.assert_array_equal(all_values(later, tables), all_values(kept, tables))
+    for product in tables:
+        np.testing.assert_array_equal(later.values(product), kept.values(product))
+    check(strategy, workload)
 
 
 @inferred

@@ -11,9 +11,8 @@ import pytest
 from hdmm import AllRange, DifferenceAtMost, Domain, Identity, Prefix, SumAtMost, Workload, unit_error
 from hdmm.matrix import to_dense
 from hdmm.privacy.guarantee import Noise
-from hdmm.select import oblique
-from hdmm.select.means import Means, demands, short_basis
-from hdmm.select.oblique import DemandedSpace, MeansTried
+from hdmm.select import means
+from hdmm.select.means import DemandedSpace, Means, MeansTried, demands, short_basis
 from hdmm.select.problem import Problem
 from hdmm.select.search import first_search
 from hdmm.select.spaces import opt_spaces
@@ -41,7 +40,7 @@ def mixed(n: int, d: int) -> Workload:
 
 
 def test_slopes_are_those_of_finite_differences(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(oblique, "_GAP", 1e-8)
+    monkeypatch.setattr(means, "_GAP", 1e-8)
     kinds, rng = (0, 1, 0, 2), np.random.default_rng(0)
     asked = demands([p for w in ASKED for p in w.products], kinds)
     spaces = [DemandedSpace.of(1.5, demand) for demand in asked.values()]

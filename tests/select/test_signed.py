@@ -25,10 +25,9 @@ from hdmm.baselines import matrix_mechanism
 from hdmm.matrix import to_dense
 from hdmm.privacy.guarantee import Noise
 from hdmm.select.operators import operators_for
-from hdmm.select.opt_s import opt_s
+from hdmm.select.opt_s import opt_s, soft_loss, split_loss
 from hdmm.select.problem import Problem
 from hdmm.select.search import Search, first_search
-from hdmm.select.signed_cells import soft_loss, split_loss
 from hdmm.strategy.lattice import Lattice
 from tests.support import brute
 

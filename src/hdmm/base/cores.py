@@ -28,11 +28,21 @@ def run_parallel(job: Callable[[T], None], items: Sequence[T]) -> None:
         for item in items:
             job(item)
         return
-    limit = os.environ.get("OMP_THREAD_LIMIT", "")
-    threads = min(len(items), int(limit) if limit.isdecimal() and int(limit) else os.cpu_count() or 1)
+    threads = min(len(items), _limited(os.cpu_count() or 1, "OMP_THREAD_LIMIT"))
     with _libraries().limit(limits=1, user_api="blas"), ThreadPoolExecutor(threads) as pool:
         for _ in pool.map(job, items):
             pass
+
+
+def usable_cores() -> int:
+    """The cores that other processes of ours may use: none besides this one where threads are limited to one."""
+    found = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return _limited(_limited(found, "OMP_NUM_THREADS"), "OMP_THREAD_LIMIT")
+
+
+def _limited(cores: int, variable: str) -> int:
+    limit = os.environ.get(variable, "")
+    return min(cores, int(limit)) if limit.isdecimal() and int(limit) else cores
 
 
 @cache

@@ -15,7 +15,7 @@ from hdmm.describe.domain import Domain
 from hdmm.describe.workload import Workload
 from hdmm.matrix import Array, Dense, to_dense
 from hdmm.privacy.guarantee import Noise
-from hdmm.select.signed_cells import descend, starts
+from hdmm.select.opt_s import descend, starts
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.strategy import Strategy
 

@@ -154,7 +154,8 @@ class HalvedTriangle(Matrix):
         """Numbers that no integer entry is below or above."""
         bounds = [0]
         for level in range(len(self.left)):
-            U, V = (np.abs(each).max(axis=1).astype(object) for each in self.factors(level))
+            # |−2⁶³| is not an int64.
+            U, V = (np.maximum(-each.min(axis=1).astype(object), each.max(axis=1)) for each in self.factors(level))
             bounds.append(int((U * V).sum(axis=1).max()))
         return min(int(self.triangles.min()), -max(bounds)), max(int(self.triangles.max()), max(bounds))
 

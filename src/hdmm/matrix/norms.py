@@ -94,7 +94,8 @@ def _(A: HalvedTriangle, order: Order) -> Array:
     if order == 2 or A.left.dtype.kind == "f":
         return A.squared_columns if order == 2 else _by_columns(A, order)
     refuse_above(A, 2**30, "for its norms of order 1")
-    return _exact_sum(np.abs(A.matmat(np.eye(A.n, dtype=np.int64))), axis=0)
+    kind = np.int64 if max(map(abs, A.extent)) < 2**63 else object  # entries are products of numbers of 64 bits
+    return _exact_sum(np.abs(A.matmat(np.eye(A.n, dtype=kind))), axis=0)
 
 
 @_column_norms.register

@@ -53,7 +53,7 @@ def optimize(
     restarts: int = 25,
     seed: int = 0,
     time_limit: float | None = DEFAULT_TIME_LIMIT,
-    workers: int = 1,
+    workers: int | None = None,
     executor: Executor | None = None,
     engine: Device | None = None,
     operators: Sequence[Operator] | None = None,
@@ -78,8 +78,9 @@ def optimize(
     `known` are counts that are public already: none of the budget goes to them, and they lower the error of the rest.
 
     Deterministic for a seed where the time limit (seconds) is not met; the best so far is kept when it is.
-    `workers` processes share the restarts: worth it where one takes seconds, and the calling script then needs the
-    usual `if __name__ == "__main__":`. So does any `executor` of concurrent.futures, such as a Dask client's
+    A search of more than a second uses the other cores, too, as OMP_NUM_THREADS allows; `workers=1` is this process
+    alone. If `workers` is given, as many processes share the restarts from the beginning, and the calling script needs
+    the usual `if __name__ == "__main__":`. So may any `executor` of concurrent.futures, such as a Dask client's
     (`client.get_executor()`), which stays open; `workers` then says how many restarts it runs at once, by which a time
     limit is shared. The plan is the same as that of one process. With `engine=hdmm.engines.gpu()`, a GPU computes what
     OPT_0 minimises if an attribute has 4,096 to 8,192 values; the plan then differs in its last digits.
@@ -103,14 +104,14 @@ def optimize(
         warnings.warn(line, stacklevel=2)
     if restarts < 1:
         raise StrategyError(f"The number of restarts is {restarts}. Use at least 1.")
-    if workers < 1:
+    if workers is not None and workers < 1:
         raise StrategyError(f"The number of workers is {workers}. Use at least 1.")
     if executor is not None and not isinstance(executor, Executor):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise StrategyError(
             f"The executor is a {type(executor).__name__}. Give a concurrent.futures.Executor, such as a "
             "ProcessPoolExecutor, or client.get_executor() of a Dask client."
         )
-    _check_engine(engine, alone=workers == 1 and executor is None)
+    _check_engine(engine, alone=workers in (None, 1) and executor is None)
     if not any(product.weight > 0 for product in goal.workload.products):
         raise StrategyError("Every query has weight 0, so nothing is asked for. Give what matters a weight above 0.")
     public = known_counts(goal.workload.domain, known)

@@ -21,7 +21,7 @@ TO_FILL_IN: Final = "TO FILL IN"
 """What stands where the office must write."""
 
 TO_CHECK: Final = "TO CHECK"
-"""What stands in a comment where the office must look."""
+"""What stands in a comment where the office must look: what else the answer may be, which is the usual one."""
 
 _MOST_NAMED = 20  # tables
 
@@ -35,6 +35,7 @@ def record_of(report: Report, units: int | None = None) -> str:
         about=report.letterhead,
         facts=dict(method_facts(report)),
         missing=TO_FILL_IN,
+        check=TO_CHECK,
         slug=re.sub(r"[^a-z0-9]+", "-", report.title.lower()).strip("-") or TO_FILL_IN,
         titles=[table.title for table in report.tables[:_MOST_NAMED]],
         variant=variant,

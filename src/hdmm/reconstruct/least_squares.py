@@ -6,13 +6,15 @@ x̂ = Σ_b (⊗ Z_b)X_b⁻¹Aᵀy over the classes of the form (strategy/class_f
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, singledispatch
 from typing import Any, final
 
 import numpy as np
+import numpy.typing as npt
 from scipy.sparse.linalg import LinearOperator, cg
 
 from hdmm.base.exceptions import StrategyError
@@ -39,6 +41,7 @@ from hdmm.strategy.slabs import kron_slabs
 from hdmm.strategy.subsets import subsets
 
 _WHOLE = 1 << 27  # coordinates kept as one array where one block measures all attributes: 1 GiB, or as its answers
+_KEPT, _AGAIN = 1 << 27, 1 << 16  # numbers that are kept at any rate: 1 GiB; and of a part that is worked out again
 _MAX_SOLVED = 1 << 27  # cells up to which strategies without a closed form are solved by iteration
 _TOLERANCE = 1e-10  # of that solver
 _UNSEEN = 1e-3  # the fraction of a probe's answers that counts as not supported, far above the solver's error
@@ -72,30 +75,46 @@ def _(form: ClassForm, answers: Sequence[Array], units: Sequence[float]) -> Esti
         return CoordinateEstimate(form.groups, axes, (), _PartsApart(form, answers, units, blocks))
     held = _held(form, measured)
     relative = form.lam.coefficients / form.lam.coefficients.max()  # a single block then has weight 1
-    parts: dict[Attributes, Array] = {}
-    for j, (y, unit) in enumerate(zip(answers, units, strict=True)):
+    later = {} if held else _worked_out_later(form, measured, answers)
+
+    def added(j: int, parts: dict[Attributes, Array], *, top: bool) -> None:
+        """Add what block j says to the parts, or to its top part alone."""
         active = np.flatnonzero(measured[j]).tolist()
         analyses = [axes[i].analyses[choices[j, i]] for i in active]
-        X = kron_slabs(analyses, y, np.float64).reshape([R.shape[0] for R in analyses])
-        X *= relative[j] * unit
+        X = kron_slabs(analyses, answers[j], np.float64).reshape([R.shape[0] for R in analyses])
+        X *= relative[j] * units[j]
         deltas = {i: axes[i].delta[:, choices[j, i]] for i in active}
         for k, (i, delta) in enumerate(deltas.items()):
             if not delta.all():  # of what it does not measure, a block has rounding only, which must not be weighed
                 X[*[slice(None)] * k, np.repeat(delta == 0, axes[i].sizes)] = 0.0
         split = {i: delta for i, delta in deltas.items() if i not in held and len(delta) > 1}
         always = [i for i, delta in split.items() if delta[0] == 0]
-        for b in subsets([i for i in split if i not in always], always=always):
+        for b in [tuple(split)] if top else subsets([i for i in split if i not in always], always=always):
+            if not top and b in later:
+                continue
             index = tuple(slice(None) if i in held else slice(1, None) if i in b else 0 for i in active)
             over = sorted((*b, *held))
             place = tuple(slice(None) if measured[j, i] else 0 for i in over)
             _add(parts, b, place, X[index], [axes[i].coordinates - (i in b) for i in over])
-    for b, part in parts.items():
+
+    def solved(b: Attributes, part: Array) -> Array:
         over = sorted((*b, *held))
         boxes = {i: np.arange(int(i in b), len(axes[i].delta)) for i in over if i not in form.free}
         found = form.inverse.solved(part, boxes, [axes[i].sizes[box] for i, box in boxes.items()])
-        parts[b] = _synthesised(found, [axes[i] for i in over])
+        return _synthesised(found, [axes[i] for i in over])
+
+    def top_part(b: Attributes) -> Array:
+        parts: dict[Attributes, Array] = {}
+        added(later[b], parts, top=True)
+        return solved(b, parts[b])
+
+    parts: dict[Attributes, Array] = {}
+    for j in range(len(answers)):
+        added(j, parts, top=False)
+    for b, part in parts.items():
+        parts[b] = solved(b, part)
     ends = tuple(cells_of(axis.factors[:1]) if axis.total is None else axis for axis in axes)
-    return CoordinateEstimate(form.groups, ends, held, parts)
+    return CoordinateEstimate(form.groups, ends, held, _PartsLater(parts, later, top_part) if later else parts)
 
 
 @reconstruct.register
@@ -270,6 +289,48 @@ class _PartsApart(Mapping[Attributes, Array]):
         y *= np.array([self.units[j] for j in blocks])[:, None] / scale
         X = kron_slabs([Eye(len(sets)), *(axis.analyses[kind] for axis, kind in each)], y, np.float64)
         return X.reshape([len(sets), *(axis.coordinates for axis, _ in each)])[:, *(slice(1, None) for _ in each)]
+
+
+def _worked_out_later(
+    form: ClassForm, measured: npt.NDArray[np.bool], answers: Sequence[Array]
+) -> dict[Attributes, int]:
+    """The blocks on the most attributes, by these, whose top parts are not kept, if together they take much memory.
+
+    No other block says anything about such a part, and none is so large that working it out again takes long.
+    """
+    split = measured & (np.array([len(axis.delta) for axis in form.axes]) > 1)
+    sizes = split.sum(axis=1)
+    most = np.flatnonzero(sizes == sizes.max()).tolist()
+    numbers = [len(answers[j]) for j in most]
+    blocks = {tuple(np.flatnonzero(split[j]).tolist()): j for j in most}
+    few = sum(numbers) <= _KEPT or max(numbers) > _AGAIN or len(blocks) < len(most)
+    return {} if few else blocks
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _PartsLater(Mapping[Attributes, Array]):
+    """Parts that are kept, and those on the most attributes, which are worked out when a table asks for them.
+
+    Each of these is of one block. All of them would take as much memory as the answers: 3 GB of blocks on four of 100
+    attributes of ten values, while tables of three of them ask for none.
+    """
+
+    kept: Mapping[Attributes, Array]
+    later: Mapping[Attributes, int]
+    made: Callable[[Attributes], Array]
+
+    def __getitem__(self, b: Attributes) -> Array:
+        return self.made(b) if b in self.later else self.kept[b]
+
+    def __contains__(self, b: object) -> bool:
+        return b in self.kept or b in self.later
+
+    def __iter__(self) -> Iterator[Attributes]:
+        return itertools.chain(self.kept, self.later)
+
+    def __len__(self) -> int:
+        return len(self.kept) + len(self.later)
 
 
 @stacked.register

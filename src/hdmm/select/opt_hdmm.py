@@ -12,6 +12,7 @@ from typing import Any, TypeAlias, final
 
 import numpy as np
 
+from hdmm.base.cores import usable_cores
 from hdmm.base.exceptions import StrategyError
 from hdmm.select.problem import Problem
 from hdmm.select.restarts import results_from
@@ -52,7 +53,7 @@ def select(
     restarts: int = 25,
     seed: int = 0,
     time_limit: float | None = None,
-    workers: int = 1,
+    workers: int | None = None,
     executor: Executor | None = None,
     xp: Any = None,
     listener: Listener | None = None,
@@ -64,8 +65,9 @@ def select(
     it falls behind, or if it has lost its patience, whatever the clock says. Every restart gets the error to beat when
     its batch began, and may give up. The error of every candidate is recomputed exactly from its strategy, and Identity
     is always a candidate. For the same seed the result is the same, unless the time limit ends the search, in one
-    process as on an executor (or `workers` processes of its own), which may run all restarts of a batch at once. `xp`
-    is the array namespace of a GPU, for a search in this process. With `keep_interrupted`, KeyboardInterrupt ends the
+    process as on an executor (or `workers` processes of its own; if neither is given, as many as there are cores, if it
+    takes long), which may run all restarts of a batch at once. `xp` is the array namespace of a GPU, for a search in
+    this process. With `keep_interrupted`, KeyboardInterrupt ends the
     search, too, and the best so far is returned.
     """
     begun = time.monotonic()
@@ -79,9 +81,11 @@ def select(
     if time_limit is not None:  # the last candidate is evaluated, too
         least, most = (fraction * time_limit for fraction in _RESERVE)
         deadline = begun + time_limit - min(max(_LONGER * (time.monotonic() - begun), least), most)
-    stopped, turns = _DONE, _Turns(problem, operators, restarts, seed, deadline, workers, xp, tried)
+    asked = workers is not None or executor is not None or xp is not None
+    # Whether processes help by themselves is not known yet, so they do not decide how time is shared.
+    stopped, turns = _DONE, _Turns(problem, operators, restarts, seed, deadline, workers or 1, xp, tried)
     try:
-        with results_from(workers, executor) as results_of:
+        with results_from(workers or (1 if asked else usable_cores()), executor, asked=asked) as results_of:
             for jobs in turns.batches():
                 with closing(results_of(jobs, turns.needed)) as results:
                     stopped = tried.take(results) or stopped

@@ -5,8 +5,9 @@ orthonormal basis of the row space, so that W's gram is RᵀGR. Then A = CR answ
 which is minimised over C by the loss that bases share (loss.py); the largest of the columns' L1 norms is smoothed at
 first, and less and less. Ranges that are half as wide as the domain, on 64 cells: 465 instead of 571.
 
-On few cells, signs are also tried over all of them (signed_cells.py): from a p-Identity, from the starts of the Matrix
-Mechanism, and from the best plan so far. Ranges of width 9 on 21 cells: 99.8 instead of 112.0.
+On few cells, signs are also tried over all of them, by a descent on the error itself (`descend`): from a p-Identity,
+from the starts of the Matrix Mechanism, which is the best of these descents (baselines.searched), and from the best
+plan so far. Ranges of width 9 on 21 cells: 99.8 instead of 112.0.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from contextlib import suppress
 from functools import partial
 
 import numpy as np
+from scipy.linalg import get_lapack_funcs
 
 from hdmm.base.exceptions import StrategyError
 from hdmm.describe.domain import Domain
 from hdmm.describe.predicates import Total
 from hdmm.describe.product import Attributes
 from hdmm.describe.workload import Workload
-from hdmm.matrix import Array, Dense, Matrix, exchangeable, to_dense
+from hdmm.matrix import Array, Dense, Haar, Matrix, Nested, exchangeable, to_dense
 from hdmm.matrix.matrix import frozen
 from hdmm.privacy.guarantee import Noise
 from hdmm.select.family import SignedRows
@@ -32,7 +34,6 @@ from hdmm.select.minimize import minimize
 from hdmm.select.opt_0 import opt_0
 from hdmm.select.problem import Problem
 from hdmm.select.search import Search
-from hdmm.select.signed_cells import descend, starts
 from hdmm.select.whole_factors import fewest_bits, whole_basis
 from hdmm.strategy.axis_groups import AxisGroups
 from hdmm.strategy.blocks import Block
@@ -52,6 +53,14 @@ _MOST_STARTS = 9
 _SPREAD = 0.3  # of later starts, relative to the first
 _BITS = (10, 12, 14, 16, 18)
 _COST = 3e-4  # what rounding may add to the error
+_BRANCHINGS = (2, 8)  # branching factors of the trees among the starts
+_WAVES = (2, 3, 5)  # numbers of smooth rows: for all ranges on 32 cells three are best, and trees have 2 % more error
+_UNEQUAL = 0.02  # size of the entries added to a start, so that no two rows stay equal
+_RIDGE = 1e-9  # added to V's diagonal, relative to its mean, so that all cells stay measured
+_WALL = 1e9  # the loss of an infeasible point; V has trace 1, so that a start has a loss near 1
+_SOFT = (0.1, 0.01)  # successive μ of the smoothed |b|, relative to the root mean square of the column
+_SOFT_TOLERANCE = 1e-4
+_factored, _inverse = get_lapack_funcs(("potrf", "potri"), dtype=np.float64)
 
 
 def opt_s(problem: Problem, search: Search) -> Strategy:
@@ -206,3 +215,79 @@ def _error(A: Array, W: Array) -> float:
 
 def _largest(A: Array) -> float:
     return float(np.abs(A).sum(axis=0).max())
+
+
+def starts(V: Array) -> list[Array]:
+    """The starts, each 2N × N: the cells, and above them trees, wavelets, smooth rows or the square root of V."""
+    n = len(V)
+    values, Q = np.linalg.eigh(V)
+    root = (Q * np.maximum(values, 0.0) ** 0.25) @ Q.T
+    tops = [to_dense(Haar(n))[:n], root * np.sqrt(n / np.trace(root @ root))]
+    x = (np.arange(n) + 0.5) / n
+    tops += [0.5 + 0.5 * np.cos(np.pi * np.outer(np.arange(1, p + 1), x)) for p in _WAVES if p <= n]
+    for b in _BRANCHINGS:
+        widths = [b**level for level in range(1, n + 1) if level == 1 or b ** (level - 1) < n]
+        tops.append(to_dense(Nested(np.ones((len(widths), n)), widths))[-n:])
+    rows, columns = np.indices((2 * n, n))
+    wave = _UNEQUAL * np.cos(1 + rows * (columns + np.sqrt(2)))  # as good as random numbers here, and always the same
+    return [np.vstack([np.eye(n), top, np.zeros((n - len(top), n))]) + wave for top in tops]
+
+
+def descend(
+    start: Array, V: Array, search: Search | None = None, *, tolerance: float = 1e-8, iterations: int = 3000
+) -> tuple[float, Array]:
+    """(tr(V(AᵀA)⁻¹), A) at a local minimum over A of the start's shape and full column rank, with columns of L1 norm 1.
+
+    The descent is by L-BFGS-B, in three stages. The first two have √(b² + μ²) in place of |b|, for two values of μ. The
+    last one has |b| itself, as A = P − N with P and N ≥ 0 and columns divided by their norms. Each stage runs until
+    five steps gain on average less than `tolerance` (1e-4 for the smoothed stages), or for `iterations` steps. Without
+    the smoothed stages, an entry that has reached 0 stays there: on Prefix 256 from the singular vectors, the error is
+    then 3.5 times as large. V has trace 1. O(rows·N²) per step.
+
+    >>> value, A = descend(np.eye(2), np.eye(2) / 2, iterations=10)
+    >>> round(value, 6), A
+    (1.0, array([[1., 0.], [0., 1.]]))
+    """
+    ridged = V + _RIDGE / len(V) * np.eye(len(V))
+    B = start
+    for softness in _SOFT:
+        found = minimize(
+            lambda x, softness=softness: soft_loss(x, ridged, softness),
+            B / np.abs(B).sum(axis=0),
+            search,
+            lower=None,
+            tolerance=max(tolerance, _SOFT_TOLERANCE),
+            iterations=iterations,
+        )
+        B = found.x
+    B = B / np.abs(B).sum(axis=0)
+    split = np.stack([np.maximum(B, 0.0), np.maximum(-B, 0.0)])
+    found = minimize(lambda x: split_loss(x, ridged), split, search, tolerance=tolerance, iterations=iterations)
+    P, N = found.x
+    return found.value, (P - N) / np.abs(P - N).sum(axis=0)
+
+
+def soft_loss(B: Array, V: Array, softness: float) -> tuple[float, Array]:
+    """The error of B with columns divided by Σ√(b² + μ²), μ being a fixed fraction of the column, and its gradient."""
+    least = softness**2 * np.mean(B**2, axis=0)
+    soft = np.sqrt(B**2 + least)
+    value, by_entry, by_scale = _scaled_loss(B, soft.sum(axis=0), V)
+    return value, by_entry + by_scale * B * (1 / soft + softness**2 * np.mean(1 / soft, axis=0))
+
+
+def split_loss(x: Array, V: Array) -> tuple[float, Array]:
+    """The error of B = P − N with columns divided by Σ(P + N), and its gradient."""
+    P, N = x
+    value, by_entry, by_scale = _scaled_loss(P - N, (P + N).sum(axis=0), V)
+    return value, np.stack([by_scale + by_entry, by_scale - by_entry])
+
+
+def _scaled_loss(B: Array, s: Array, V: Array) -> tuple[float, Array, Array]:
+    """tr(V·S(BᵀB)⁻¹S), the error of BS⁻¹, and its gradients in B and in s (one Cholesky factor, three products)."""
+    factor, fails = _factored(B.T @ B)
+    if fails:  # A does not distinguish all cells: a large value makes the line search step back
+        return _WALL, np.zeros_like(B), np.zeros_like(s)
+    M, _ = _inverse(factor)
+    M = np.triu(M) + np.triu(M, 1).T
+    K = V * np.outer(s, s)
+    return float(np.sum(K * M)), -2 * B @ (M @ K @ M), 2 * (V * M) @ s

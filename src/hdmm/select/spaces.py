@@ -23,8 +23,7 @@ from hdmm.describe.product import Attributes, Product
 from hdmm.describe.workload import Workload
 from hdmm.matrix import Array, Dense, to_dense, trace
 from hdmm.select.gaussian_optimum import GramBlock, ascent
-from hdmm.select.means import AskedSet, Means, SpaceDemand, centred, demands, short_basis
-from hdmm.select.oblique import best_means
+from hdmm.select.means import AskedSet, Means, SpaceDemand, best_means, centred, demands, short_basis
 from hdmm.select.problem import Problem
 from hdmm.select.search import Search
 from hdmm.select.whole_factors import SpaceFactor, near_integers, on_basis, triangle, whole_basis

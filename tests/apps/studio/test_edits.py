@@ -238,6 +238,58 @@ def test_what_is_no_column_is_refused(edit: Edit, message: str) -> None:
         edited(COMMENTED.encode(), edit)
 
 
+def test_the_keys_of_a_form_stand_in_their_line_as_they_were_written() -> None:
+    """What does not change is written as before; a list of labels is short, and what a form leaves out goes."""
+    text = COMMENTED.replace("age = {", "pay = { bins = [0, 10_000, 20_000], values = [5_000, 15e3] }\nage = {")
+    bins = {"bins": [0, 10_000, 20_000], "values": [5_000, 16_000], "outside": "other"}
+    after = edited(text.encode(), SetColumn("domain", "pay", "pay", bins)).decode()
+    assert 'pay = {bins = [0, 10_000, 20_000], values = [5000, 16000], outside = "other"}' in after
+    assert tomllib.loads(after)["domain"]["pay"] == bins
+    grouped = {"first": 0, "last": 19, "groups": {"decade": 10, "stage": [5, 15]}, "levels": {"half": ["a", "b"] * 10}}
+    assert (
+        tomllib.loads(edited(text.encode(), SetColumn("domain", "age", "age", grouped)).decode())["domain"]["age"]
+        == grouped
+    )
+    labels = edited(text.encode(), SetColumn("domain", "pay", "job", ["nurse", "01", 1, True]))
+    assert tomllib.loads(labels.decode())["domain"]["job"] == ["nurse", "01", 1, True]
+    same = edited(
+        text.encode(), SetColumn("domain", "pay", "pay", {"bins": [0, 10_000, 20_000], "values": [5_000, 15e3]})
+    )
+    assert same.decode() == text
+
+
+@pytest.mark.parametrize(
+    ("part", "called", "keys", "field"),
+    [
+        ("amounts", "wage", {"low": 10, "high": 0}, "high"),
+        ("amounts", "wage", {"low": 0, "high": 10, "step": 3}, "step"),
+        ("amounts", "wage", {"low": "x", "high": 10}, "low"),
+        ("amounts", "age", {"low": 0, "high": 10}, "called"),
+        ("domain", "age", {"first": 0, "last": -1, "groups": {"decade": 10}}, "last"),
+        ("domain", "age", {"first": 0, "last": 19, "groups": {"decade": [5, 3]}}, "groups"),
+        ("domain", "age", {"first": 0, "last": 19, "groups": {"decade": 0}}, "groups"),
+        ("domain", "age", {"first": 0, "last": 19, "levels": {"half": ["a", "b"]}, "outside": "other"}, "levels"),
+        ("domain", "age", {"levels": "nowhere.csv"}, "levels"),
+        ("domain", "age", ["a", "a"], "labels"),
+        ("domain", "age", {"labels": ["a", "other"], "outside": "other"}, "outside"),
+        ("domain", "job", {"bins": [0, 10, 50], "values": [1]}, "values"),
+        ("domain", "age", ["a", "b"], None),  # tables have ranges of it
+    ],
+)
+def test_what_is_wrong_is_said_beside_its_field(page: Page, part: str, called: str, keys: object, field: str) -> None:
+    there = called if part == "domain" and called != "job" else None
+    edit = {"type": "column", "part": part, "name": there, "called": called, "declaration": keys}
+    said = page.post("try", edit)
+    assert (said["ok"], said["field"]) == (False, field)
+
+
+def test_a_form_that_makes_sense_says_what_it_declares(page: Page) -> None:
+    keys = {"first": 0, "last": 19, "groups": {"decade": 10}}
+    edit = {"type": "column", "part": "domain", "name": "age", "called": "age", "declaration": keys}
+    said = page.post("try", edit)["column"]
+    assert (said["size"], said["kind"], said["levels"]) == (20, "whole numbers", ["decade"])
+
+
 def test_a_column_that_makes_no_sense_is_not_saved(page: Page) -> None:
     before = page.path.read_bytes()
     for part, name, declaration in (
