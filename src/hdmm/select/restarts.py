@@ -129,7 +129,7 @@ class _Helped:
     def _start_helpers(self, job: Job) -> None:
         workers = min(self.workers, _most_in_memory())
         self.workers = 1  # unless all goes well
-        # A process of another pool starts none, nor does a program that is no Python: it would be started again.
+        # A process of another pool starts none, nor does a frozen program: it would be started again.
         alone = parent_process() is not None or getattr(sys, "frozen", False)
         if workers > 1 and not alone and _can_be_sent(job):
             with suppress(OSError, ImportError, NotImplementedError), held_interrupts():
@@ -203,7 +203,7 @@ class _Apart(_Undisturbed):
 
     def start(self) -> None:
         main = sys.modules["__main__"]
-        sys.modules["__main__"] = ModuleType("__main__")  # of which there is nothing to import
+        sys.modules["__main__"] = ModuleType("__main__")  # with nothing to import
         try:
             super().start()
         finally:
