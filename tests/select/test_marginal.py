@@ -18,6 +18,7 @@ from hdmm.select.marginal_weights import (
     descend,
     gaussian_weights,
     greedy_cover,
+    group_cover,
     initial_weights,
     laplace_loss,
     maximal,
@@ -325,9 +326,12 @@ def test_a_search_near_a_result_is_never_worse_and_leaves_a_bad_one() -> None:
 def test_covers_hold_every_target() -> None:
     targets = maximal(a for a in range(1 << 9) if a.bit_count() <= 3)
     assert {b.bit_count() for b in targets} == {3}
-    cover = greedy_cover(targets, [4] * 9, width=5, cells=4.0**5, rng=rng())
-    assert all(any(b & a == b for a in cover) for b in targets)
-    assert len(cover) < len(targets) / 2
+    for cover in (
+        greedy_cover(targets, [4] * 9, width=5, cells=4.0**5, rng=rng()),
+        group_cover(targets, 9, groups=5, rng=rng()),
+    ):
+        assert all(any(b & a == b for a in cover) for b in targets)
+        assert len(cover) < len(targets) / 2
     assert max(a.bit_count() for a in greedy_cover(targets, [4] * 9, width=5, cells=4.0**4, rng=rng())) == 4
 
 

@@ -262,6 +262,18 @@ def greedy_cover(
     return cover
 
 
+def group_cover(targets: Sequence[int], d: int, *, groups: int, rng: np.random.Generator) -> list[int]:
+    """For a random split of the attributes into groups, the union of the groups that each target touches.
+
+    >>> sorted(group_cover([3, 5, 6], 3, groups=3, rng=np.random.default_rng(0)))
+    [3, 5, 6]
+    """
+    group = rng.permutation(np.arange(d) % groups).tolist()
+    unions = [subset_of([i for i in range(d) if group[i] == g]) for g in range(groups)]
+    found = {sum({unions[group[i]] for i in members(b)}) for b in targets}
+    return maximal_of(found)
+
+
 def spread_sets(d: int, k: int) -> list[int]:
     """Subsets of k of d attributes, such that no two share k − 1: a lexicographic code. O(subsets · code).
 
@@ -274,6 +286,20 @@ def spread_sets(d: int, k: int) -> list[int]:
         if all((subset & other).bit_count() < k - 1 for other in found):
             found.append(subset)
     return found
+
+
+def maximal_of(subsets: Iterable[int]) -> list[int]:
+    """The maximal subsets of any family. O(k²).
+
+    >>> maximal_of([1, 3, 4])
+    [3, 4]
+    """
+    largest_first = sorted(set(subsets), key=lambda s: (-s.bit_count(), s))
+    kept: list[int] = []
+    for s in largest_first:
+        if not any(s & other == s for other in kept):
+            kept.append(s)
+    return kept
 
 
 def _of_size(block: int, k: int) -> list[int]:
@@ -342,6 +368,12 @@ def _covers(
         for repeat in range(3 if len(targets) <= 512 else 1):
             cover = greedy_cover(targets, asked.sizes, width=width, cells=limit, rng=rng)
             yield _blend((1.0, _equal(cover)), (0.01 * repeat, own))
+    if len(targets) > _LISTED:
+        return
+    for groups in range(widest + 1, d):
+        cover = group_cover(targets, d, groups=groups, rng=rng)
+        if all(math.prod(asked.sizes[i] for i in members(a)) <= limit for a in cover):
+            yield _equal(cover)
 
 
 def _levels(asked: Demand, ways: range) -> Iterator[Weights]:

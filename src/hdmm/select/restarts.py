@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import os
-import pickle  # nosec B403 (only written, to see what it takes)
 import signal
 import sys
 import threading
@@ -24,6 +23,7 @@ from dataclasses import dataclass, replace
 from multiprocessing import parent_process
 from multiprocessing.context import SpawnContext, SpawnProcess
 from multiprocessing.process import BaseProcess
+from multiprocessing.reduction import ForkingPickler
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias, final
 
@@ -129,7 +129,7 @@ class _Helped:
     def _start_helpers(self, job: Job) -> None:
         workers = min(self.workers, _most_in_memory())
         self.workers = 1  # unless all goes well
-        # A process of another pool starts none, nor does a program that is no Python: it would be started again.
+        # A process of another pool starts none, nor does a frozen program: it would be started again.
         alone = parent_process() is not None or getattr(sys, "frozen", False)
         if workers > 1 and not alone and _can_be_sent(job):
             with suppress(OSError, ImportError, NotImplementedError), held_interrupts():
@@ -151,8 +151,8 @@ def _most_in_memory() -> int:
 def _can_be_sent(job: Job) -> bool:
     """Whether a job is small, and holds nothing that only the caller's program has."""
     try:
-        pickle.Pickler(_Sent(), pickle.HIGHEST_PROTOCOL).dump(job)
-    except Exception:  # whatever cannot be pickled says so in its own way
+        ForkingPickler(_Sent()).dump(job)
+    except Exception:  # whatever cannot be sent says so in its own way
         return False
     return True
 
@@ -203,7 +203,7 @@ class _Apart(_Undisturbed):
 
     def start(self) -> None:
         main = sys.modules["__main__"]
-        sys.modules["__main__"] = ModuleType("__main__")  # of which there is nothing to import
+        sys.modules["__main__"] = ModuleType("__main__")  # with nothing to import
         try:
             super().start()
         finally:
