@@ -191,7 +191,7 @@ BAD = [
     (lambda: Amount(1125899906842624.8, 1125899906842629.2, step=0.05), "Give bounds of fewer digits"),
     (lambda: Amount(0, 1e-320, step=5e-324), "at least 1e-200"),
     (lambda: Amount(1e-201, 1, step=0.5), "at least 1e-200"),
-    (lambda: Domain({"wage": 3}, amounts={"wage": Amount(0, 2)}), "occurs twice"),
+    (lambda: Domain({"wage": 3}, amounts={"wage": Amount(0, 2)}), "An attribute has this name"),
     (lambda: Domain({"sex": 2}, amounts={"wage": 5}), "Give its bounds"),
     (lambda: WAGES.merge(["sex", "wage"], name="x"), "is an amount"),
     (lambda: WAGES.count({}), "is an amount"),

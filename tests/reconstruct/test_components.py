@@ -152,6 +152,20 @@ def test_noise_alone_leaves_the_product() -> None:
     assert np.abs(found - x).sum() < 0.25 * np.abs(answers[0].reshape(12, 15) - x).sum()
 
 
+def test_a_product_is_fitted_to_the_end_where_noise_happens_to_be_small() -> None:
+    """One release of Adult in ten had a product that was hardly begun when χ² was its mean: pairs 12.5 % off, not 10.3."""
+    rng = np.random.default_rng(9)
+    domain = Domain({"a": 40, "b": 40})
+    first, second = (rng.dirichlet(np.full(40, 3.0)) for _ in range(2))
+    truth = np.outer(first, second) * 10_000
+    noise = 0.9 * 12 * rng.normal(size=truth.shape)
+    both = Block(1 / 12, [(0, Eye(40)), (1, Eye(40))])
+    fit = fitted_components(domain, [both], [(truth + noise).ravel()], truth.sum())
+    assert fit.misfit == pytest.approx(0.81, abs=0.05)
+    off = np.abs(fit.table([0]) - truth.sum(axis=1)).sum() / truth.sum()
+    assert off < 0.2
+
+
 def test_no_single_number_is_lost_in_its_table() -> None:
     """A range that many cells share is 30 deviations from independence, which the sum over 800 cells does not show."""
     rng = np.random.default_rng(8)
