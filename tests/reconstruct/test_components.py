@@ -153,7 +153,7 @@ def test_noise_alone_leaves_the_product() -> None:
 
 
 def test_a_product_is_fitted_to_the_end_where_noise_happens_to_be_small() -> None:
-    """One release of Adult in ten had a product that was hardly begun when χ² was its mean: pairs 12.5 % off, not 10.3."""
+    """In one release of Adult in ten, χ² was its mean when the product was hardly begun: pairs 12.5 % off, not 10.3."""
     rng = np.random.default_rng(9)
     domain = Domain({"a": 40, "b": 40})
     first, second = (rng.dirichlet(np.full(40, 3.0)) for _ in range(2))
