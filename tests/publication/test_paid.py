@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import signal
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
@@ -113,7 +114,12 @@ def done(way: str, capsys: Captured) -> str | None:
     file = StudioFile(Path("people.toml"), {})
     heard, server = Pipe(duplex=False)
     publishing: Any = STUDIO[WAYS[way][0]]
-    publishing(file, file.snapshot().digest, *([False] if way == "studio resume" else []), server)
+    handlers = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGHUP)}
+    try:  # in a process of its own, it ignores these
+        publishing(file, file.snapshot().digest, *([False] if way == "studio resume" else []), server)
+    finally:
+        for each, handler in handlers.items():
+            signal.signal(each, handler)
     said = json.loads(heard.recv_bytes())
     return None if said["state"] == "done" else f"error: {said['message']}"
 
