@@ -19,10 +19,11 @@ import pytest
 
 import hdmm
 from hdmm import Bins, DataError, Domain, HdmmError, Labels, PureDP, SpecError, Workload, WorkloadError, from_table
+from hdmm.apps.cli import run
 from hdmm.data.inspect import inspect_rows
 from hdmm.data.where import filter_facts
 from hdmm.privacy.rows_of import RowsOf
-from hdmm.publication.preflight import purpose_of
+from hdmm.publication.preflight import _of_these_rows, purpose_of
 from hdmm.publication.publish import rewrite_report
 from hdmm.sql.row_filter import row_filter
 from tests.data.hostile import TEXTS
@@ -261,3 +262,18 @@ def test_a_release_of_other_rows_is_not_published(changed: str, tmp_path: Path) 
     other = hdmm.load_spec(path, variables={"MONTH": "January" if changed == "the filter" else "February"})
     with pytest.raises(hdmm.FileError, match="was released of other rows than"):
         rewrite_report(other)
+
+
+def test_a_combination_is_of_these_rows_only_if_all_its_parts_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    people().to_csv("people.csv", index=False)
+    text = SPEC % "month = '2026-01'"
+    for name, written in (("one", text), ("two", text.replace("2026-01", "2026-02"))):
+        Path(f"{name}.toml").write_text(written)
+        assert run(["release", f"{name}.toml", "--output", name, "--yes", "--quiet"]) == 0
+    one, two = (hdmm.load_release(Path(name) / "release") for name in ("one", "two"))
+    spec = hdmm.load_spec("one.toml")
+    assert _of_these_rows(spec, one)
+    assert not _of_these_rows(spec, hdmm.combine([one, two], same_rows=True))
