@@ -22,6 +22,7 @@ import pytest
 from hdmm import DataError, Domain, Labels, Ledger, PureDP, Workload, from_table, optimize
 from hdmm.data import counting
 from hdmm.data.engines.duckdb import DuckDBTable
+from hdmm.data.records import of_rows
 from hdmm.data.sources.table_files import CsvFiles, ParquetFiles
 from tests.data.test_sources import (
     confined,
@@ -187,3 +188,22 @@ def test_what_may_be_different_when_it_is_read_again_is_read_once(tmp_path: Path
     for source in (ROWS, ds.dataset(ROWS), pl.from_arrow(ROWS), ROWS.to_pandas(), ibis.memtable(ROWS)):
         data = from_table(DOMAIN, source)  # pyright: ignore[reportArgumentType]
         assert [found.sum() for found in data.marginals(WANTED)] == [3, 3, 3]
+
+
+@pytest.mark.parametrize("read", ["marginal", "sparse"])
+def test_columns_of_a_file_that_was_replaced_are_checked_again(read: str, tmp_path: Path) -> None:
+    place = tmp_path / "people.parquet"
+    pq.write_table(pa.table({"a": [0, 1], "who": [1, 2]}), place)
+    data = from_table(Domain({"a": 2}), place, id="who", max_rows_per_id=1)
+    pq.write_table(pa.table({"a": [0, 1], "person": [1, 2]}), place)
+    with pytest.raises(DataError, match="Column 'who' is not in the data"):
+        getattr(data, read)(["a"])
+
+
+def test_the_source_of_rows_stays_unless_another_is_known() -> None:
+    data = from_table(Domain({"a": 2}), pa.table({"a": [0, 1]}), declared_types=True)
+    first = of_rows(data, "11", None)
+    assert (first.rows_of.source, first.rows_of.period) == ("11", None)  # type: ignore[attr-defined]
+    then = of_rows(first, None, "22")
+    assert (then.rows_of.source, then.rows_of.period) == ("11", "22")  # type: ignore[attr-defined]
+    assert of_rows(then, "33", "22").rows_of.source == "33"  # type: ignore[attr-defined]

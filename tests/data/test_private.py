@@ -175,10 +175,17 @@ def test_what_an_engine_says_is_withheld(tmp_path: Path) -> None:
 
 
 def assert_withheld(data: Any) -> None:
-    with pytest.raises(DataError, match=r"^The data could not be read to the end\.") as error:
-        data.marginal(["sex"])
-    assert CANARY not in str(error.value)
-    assert error.value.__suppress_context__
+    for read in (data.marginal, data.sparse):
+        with pytest.raises(DataError, match=r"^The data could not be read to the end\.") as error:
+            read(["sex"])
+        assert CANARY not in str(error.value)
+        assert error.value.__suppress_context__
+
+
+def test_data_is_shown_without_where_it_is() -> None:
+    table = pa.table({"a column": ["M"], "age": [1], "income": [1]})
+    data = from_table(DOMAIN, table, columns={"sex": "a column"}, declared_types=True)
+    assert repr(data) == f"TableData(domain={DOMAIN!r}, rows_bound={data.rows_bound}, max_rows_per_id=None)"
 
 
 def test_a_file_without_a_header_is_not_read_out(tmp_path: Path) -> None:

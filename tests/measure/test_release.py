@@ -232,6 +232,12 @@ def test_weights_in_a_file_are_not_believed(folder: Path) -> None:
     assert (load_release(folder).answer(asks(FAMILIES["product"])).stddev == before).all()
 
 
+def test_parts_of_a_combination_have_noise_of_their_own(tmp_path: Path) -> None:
+    parts = [released("marginals", PureDP(epsilon)) for epsilon in (1, 3)]
+    both = hdmm.combine(parts, same_rows=True)
+    assert load_release(both.save(tmp_path / "both")).scales == both.scales
+
+
 @pytest.mark.parametrize("privacy", PRIVACIES, ids=str)
 def test_weights_that_contradict_the_noise_are_refused(privacy: Privacy, tmp_path: Path) -> None:
     """No receipt vouches for them; of one block, the only weight says nothing."""
