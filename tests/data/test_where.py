@@ -277,3 +277,11 @@ def test_a_combination_is_of_these_rows_only_if_all_its_parts_are(
     spec = hdmm.load_spec("one.toml")
     assert _of_these_rows(spec, one)
     assert not _of_these_rows(spec, hdmm.combine([one, two], same_rows=True))
+
+
+def test_what_is_wrong_with_a_filter_is_said_of_the_filter() -> None:
+    rows = pa.table({"sex": ["M"], "age": [1]})
+    with pytest.raises(DataError, match=r"Column 'year' is not in the data.*The filter \(where\) names it"):
+        from_table(DOMAIN, rows, where={"year": 2026}, declared_types=True)
+    with pytest.raises(DataError, match=r"Give values by column, such as \{'month': '2026-01'\}"):
+        from_table(DOMAIN, rows, where="sex = 'M'", declared_types=True)

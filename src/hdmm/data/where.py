@@ -7,6 +7,7 @@ from datetime import date
 from typing import TYPE_CHECKING, TypeAlias
 
 from hdmm.base.exceptions import DataError
+from hdmm.base.hints import brief
 from hdmm.base.lazy import Lazy
 from hdmm.data.sources.source import Readable, Source, plain_types
 from hdmm.describe.attribute import Attribute
@@ -29,7 +30,9 @@ def filter_facts(where: Mapping[str, RowsWith]) -> dict[str, str]:
 
 def filtering(where: Mapping[str, RowsWith], source: Source) -> dict[str, Attribute]:
     """For each column of a filter an attribute that drops all rows with other values."""
-    kinds = source.checked(list(where)) if where else {}
+    if not isinstance(where, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise DataError(f"where is {brief(where)}. Give values by column, such as {{'month': '2026-01'}}.")
+    kinds = source.checked(list(where), advice="The filter (where) names it.") if where else {}
     wanted = {column: _as_days(column, _wanted(column, given), kinds[column]) for column, given in where.items()}
     return {column: Attribute(f"where {column}", values) for column, values in wanted.items()}
 

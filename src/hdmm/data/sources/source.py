@@ -27,6 +27,8 @@ ROWS_AT_ONCE = 2**20
 _MOST_NAMED = 30
 _NO_NAME = re.compile(r"\W*[0-9]|\W*$|Unnamed: [0-9]")  # what a value begins with, and pandas' word for nothing
 
+_RENAMED = "If an attribute's column has another name, say so in columns: { attribute = column }."
+
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -79,17 +81,14 @@ class Source(ABC):
     def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
         """These columns of all rows. Any error may be about a value: it must not reach the user."""
 
-    def checked(self, wanted: Sequence[str]) -> dict[str, Readable]:
+    def checked(self, wanted: Sequence[str], *, advice: str = _RENAMED) -> dict[str, Readable]:
         """The types of these columns; DataError if a column is missing or its type cannot be read. Reads no values."""
         there = self.columns()
         found: dict[str, Readable] = {}
         for name in wanted:
             if name not in there:
                 hint = did_you_mean(name, there)
-                raise DataError(
-                    f"Column {name!r} is not in the data.{hint}{_listed(self, there, wanted)} If an attribute's column "
-                    "has another name, say so in columns: { attribute = column }."
-                )
+                raise DataError(f"Column {name!r} is not in the data.{hint}{_listed(self, there, wanted)} {advice}")
             kind = there[name]
             if any(pa.types.is_nested(plain) for plain in plain_types(kind)):
                 kind = Unreadable.of_type(kind)
