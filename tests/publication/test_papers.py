@@ -150,7 +150,7 @@ def test_files_have_the_status_of_sdmx(folder: Path) -> None:
     for row in rows:
         margin = float(row["upper"]) - float(row["estimate"])
         most = 0.3 * abs(float(row["estimate"]))  # of a fair number
-        if abs(margin - most) > 0.2 * margin:  # numbers are rounded
+        if abs(margin - most) > 0.15 * margin:  # numbers are rounded
             assert (row["OBS_STATUS"] == "A") == (margin < most)
 
 
